@@ -1,0 +1,290 @@
+"""Every operation, written once for both backends: pure code decides, named SQL finds and stores (spec §3-§5).
+
+Each function runs inside one transaction that its caller holds. None of them commits, retries or reads a clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from jobqueue import transitions
+from jobqueue.backoff import Backoff
+from jobqueue.protocols import Args, Row, Transaction
+from jobqueue.transitions import Burial, Completion, Decision, Event, GivenBack, Retry
+from jobqueue.types import Expired, Extended, Job, JobView, Lost, Reply, Settled, Settlement, Status, Swept
+from jobqueue.values import MICROSECOND, id_bytes, id_text, moment
+
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A checked job, ready to be stored. ``delay_us`` counts only where ``scheduled_at_us`` is None."""
+
+    id: bytes
+    type: str
+    payload_text: str
+    priority: int
+    scheduled_at_us: int | None
+    delay_us: int
+    max_attempts: int
+    timeout_us: int | None
+    unique_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTaken:
+    """The unique key of a new job is held by another; ``holder`` is its id where it can be told."""
+
+    key: str
+    holder: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which jobs a list or a bulk operation is about; None leaves a part open."""
+
+    status: Status | None = None
+    type: str | None = None
+    unique_key: str | None = None
+
+
+def enqueue(tx: Transaction, job: NewJob) -> KeyTaken | None:
+    """T-1. None means stored; the constraint decides, and only then is the holder looked up."""
+    args = _new_row(tx, job)
+    for _ in range(3):  # The holder may end between the refused insert and the look: then the key is free again.
+        if tx.run("enqueue", args) == 1 or tx.rows("exists", {"id": job.id}):
+            return None
+        assert job.unique_key is not None, "only a unique key or the job's own id can refuse an insert"
+        holder = tx.rows("key_holder", {"unique_key": job.unique_key})
+        if holder:
+            return KeyTaken(job.unique_key, id_text(holder[0][0]))
+    return KeyTaken(job.unique_key, None) if job.unique_key else None
+
+
+def enqueue_many(tx: Transaction, jobs: Sequence[NewJob]) -> list[KeyTaken | None]:
+    """T-1 for each, in order. Jobs without a unique key cannot be refused, so they go in as one batch."""
+    if all(job.unique_key is None for job in jobs):
+        tx.run_many("enqueue", [_new_row(tx, job) for job in jobs])
+        return [None] * len(jobs)
+    return [enqueue(tx, job) for job in jobs]
+
+
+def _new_row(tx: Transaction, job: NewJob) -> Args:
+    return {
+        "id": job.id,
+        "type": job.type,
+        "payload": job.payload_text,
+        "priority": job.priority,
+        "scheduled_at": job.scheduled_at_us,
+        "delay": job.delay_us,
+        "max_attempts": job.max_attempts,
+        "timeout": job.timeout_us,
+        "unique_key": job.unique_key,
+        "now": tx.now_us,
+    }
+
+
+def dequeue(tx: Transaction, types: Collection[str] | None, n: int, worker: str, lease_us: int) -> list[Job]:
+    """T-2 for up to ``n`` jobs, in order (§6). ``types`` None means every type."""
+    if types is None:
+        types = [row[0] for row in tx.rows("waiting_types", {})]
+    args = {"types": json.dumps(list(types)), "n": n, "worker": worker, "lease": lease_us, "now": tx.now_us}
+    jobs = [Job(id_text(row[0]), *row[1:]) for row in tx.rows("dequeue", args)]
+    if len(jobs) > 1:
+        jobs.sort(key=_order)
+    return jobs
+
+
+def _order(job: Job) -> tuple[int, int, int]:
+    return -job.priority, job.scheduled_at_us, job.seq
+
+
+def next_due_us(tx: Transaction, types: Collection[str] | None) -> int | None:
+    """The earliest scheduled_at of the claimable jobs of ``types``; None where there are none."""
+    if types is None:
+        types = [row[0] for row in tx.rows("waiting_types", {})]
+    due: int | None = tx.rows("next_due", {"types": json.dumps(list(types))})[0][0]
+    return due
+
+
+def settle(tx: Transaction, settlement: Settlement, backoff: Backoff, draw: float) -> Reply:
+    """T-3 to T-6: one compare-and-set on (id, fence, worker). Nothing changed: the lease is lost (G-3)."""
+    decision = transitions.decide(settlement, backoff, draw)
+    statement, args = _writing(decision)
+    if tx.run(statement, {**args, **_holder(settlement.job), "now": tx.now_us}) == 0:
+        return Lost()
+    return Settled(transitions.TABLE[Status.RUNNING, decision.event])
+
+
+def _writing(decision: Decision) -> tuple[str, Args]:
+    match decision:
+        case Completion(result_text):
+            return "complete", {"result": result_text}
+        case Retry(error, delay_us):
+            return "retry", {"error": error, "delay": delay_us}
+        case Burial(error):
+            return "bury", {"error": error}
+        case GivenBack(delay_us):
+            return "release", {"delay": delay_us}
+        case _:
+            assert_never(decision)
+
+
+def _holder(job: Job) -> dict[str, Any]:
+    return {"seq": job.seq, "id": id_bytes(job.id), "fence": job.fence, "worker": job.worker}
+
+
+def settled_as(tx: Transaction, settlement: Settlement, backoff: Backoff, draw: float) -> Reply | None:
+    """What became of a settlement whose commit got no answer. None: it has not happened, and may be tried again.
+
+    A row that tells neither raises LookupError (spec §5, unknown outcomes).
+    """
+    job, decision = settlement.job, transitions.decide(settlement, backoff, draw)
+    found = tx.rows("settled_as", {"seq": job.seq, "id": id_bytes(job.id)})
+    if not found:
+        raise LookupError("the job is gone")
+    status, fence, worker, result, error = found[0]
+    if status == Status.RUNNING and (fence, worker) == (job.fence, job.worker):
+        return None
+    written = result == getattr(decision, "result_text", result) and error == getattr(decision, "error", error)
+    if fence == job.fence and status == transitions.TABLE[Status.RUNNING, decision.event] and written:
+        return Settled(Status(status))
+    raise LookupError(f"the job is now {status} with fence {fence}")
+
+
+def extend(tx: Transaction, job: Job, lease_us: int) -> Extended | Lost:
+    """T-7."""
+    rows = tx.rows("extend", {**_holder(job), "lease": lease_us, "now": tx.now_us})
+    return Extended(rows[0][0]) if rows else Lost()
+
+
+def expired(tx: Transaction, n: int) -> list[Expired]:
+    """The look of T-8: up to ``n`` expired leases, the longest expired first."""
+    return [Expired(id_text(row[0]), *row[1:]) for row in tx.rows("expired", {"now": tx.now_us, "n": n})]
+
+
+def sweep(tx: Transaction, looked: Iterable[tuple[Expired, float]], backoff: Backoff) -> list[Swept]:
+    """T-8 for each look, with its draw for the jitter. A job that moved on since is left alone, and not reported."""
+    swept = []
+    for look, draw in looked:
+        decision = transitions.sweep(look.attempts, look.max_attempts, backoff, draw)
+        args = {
+            "seq": look.seq,
+            "id": id_bytes(look.id),
+            "fence": look.fence,
+            "lease_expires_at": look.lease_expires_at_us,
+            "error": decision.error,
+            "delay": getattr(decision, "delay_us", None),
+            "now": tx.now_us,
+        }
+        if tx.run("sweep_retry" if decision.event is Event.RETRY else "sweep_bury", args):
+            swept.append(Swept(look.id, look.fence, transitions.TABLE[Status.RUNNING, decision.event]))
+    return swept
+
+
+def cancel(tx: Transaction, id: bytes) -> bool:
+    """T-9."""
+    return tx.run("cancel", {"id": id, "error": transitions.CANCELLED, "now": tx.now_us}) == 1
+
+
+def requeue(tx: Transaction, id: bytes) -> bool | KeyTaken:
+    """T-10. False: not dead or failed."""
+    looked = tx.rows("requeue_look", {"id": id})
+    if not looked:
+        return False
+    attempts, scheduled_at_us, created_at_us, unique_key, fence = looked[0]
+    again_us = transitions.requeued_at(attempts, scheduled_at_us, created_at_us)
+    if tx.run("requeue", {"id": id, "fence": fence, "attempts": attempts, "scheduled_at": again_us}) == 1:
+        return True
+    assert unique_key is not None, "the row is as looked at, so only its unique key can refuse"
+    holder = tx.rows("key_holder", {"unique_key": unique_key})
+    return KeyTaken(unique_key, id_text(holder[0][0]) if holder else None)
+
+
+def select_ids(tx: Transaction, which: Filter, allowed: frozenset[Status], after: int) -> list[tuple[int, bytes]]:
+    """A page of the jobs that a bulk operation is about, after seq ``after``: (seq, id)."""
+    statuses = allowed if which.status is None else allowed & {which.status}
+    args = {
+        "after": after,
+        "statuses": json.dumps(sorted(statuses)),
+        "type": which.type,
+        "unique_key": which.unique_key,
+        "n": PAGE,
+    }
+    return [(row[0], row[1]) for row in tx.rows("select_ids", args)]
+
+
+def cancel_many(tx: Transaction, ids: Iterable[bytes]) -> int:
+    """T-9 for each; how many were cancelled."""
+    return sum(cancel(tx, id) for id in ids)
+
+
+def requeue_many(tx: Transaction, ids: Iterable[bytes]) -> list[bool | KeyTaken]:
+    """T-10 for each, decided job by job."""
+    return [requeue(tx, id) for id in ids]
+
+
+def cleanup(tx: Transaction, status: Status, retention_us: int, n: int) -> int:
+    """T-11 for up to ``n`` jobs of one terminal status; the number deleted."""
+    return tx.run("cleanup", {"status": status, "retention": retention_us, "n": n, "now": tx.now_us})
+
+
+def counts(tx: Transaction) -> dict[Status, int]:
+    """The number of jobs in each status, every status named."""
+    found = {Status(status): number for status, number in tx.rows("counts", {})}
+    return {status: found.get(status, 0) for status in Status}
+
+
+def get(tx: Transaction, id: bytes) -> JobView | None:
+    """One job with its payload and result."""
+    found = tx.rows("get", {"id": id})
+    return _view(found[0]) if found else None
+
+
+def list_page(tx: Transaction, which: Filter, after: int, n: int, *, wide: bool) -> list[JobView]:
+    """Up to ``n`` jobs after seq ``after``, in order of seq; ``wide`` with payload and result."""
+    args = {"after": after, "status": which.status, "type": which.type, "unique_key": which.unique_key, "n": n}
+    return [_view(row) for row in tx.rows("list_wide" if wide else "list", args)]
+
+
+def broken_rows(tx: Transaction, n: int) -> list[tuple[str, str]]:
+    """Audit: up to ``n`` rows that break an invariant, as (id, what is broken)."""
+    return [(id_text(row[0]), row[1]) for row in tx.rows("broken_rows", {"n": n})]
+
+
+def _view(row: Row) -> JobView:
+    id, seq, type, status, priority, attempts, max_attempts, scheduled, created, started, completed, lease, *rest = row
+    worker, timeout, unique_key, error, *wide = rest
+    return JobView(
+        id_text(id),
+        seq,
+        type,
+        Status(status),
+        priority,
+        attempts,
+        max_attempts,
+        moment(scheduled),
+        moment(created),
+        None if started is None else moment(started),
+        None if completed is None else moment(completed),
+        None if lease is None else moment(lease),
+        worker,
+        None if timeout is None else timeout * MICROSECOND,
+        unique_key,
+        error,
+        *(_decoded(text) for text in wide),
+    )
+
+
+def _decoded(text: str | bytes | None) -> Any:
+    """JSON as stored; what is not JSON (a row changed by hand) is shown as it is rather than hiding the job."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text if isinstance(text, str) else text.decode(errors="replace")
