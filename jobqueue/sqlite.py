@@ -20,7 +20,7 @@ from jobqueue.forks import abandon_in_children
 from jobqueue.protocols import Args, Row, Transaction, Wakeup
 from jobqueue.sql import for_queue
 from jobqueue.sqlite_schema import prepare
-from jobqueue.wakeup import wakeup_for
+from jobqueue.wakeup import memory_changed, wakeup_for
 
 T = TypeVar("T")
 OLDEST_SQLITE = (3, 35, 0)
@@ -249,6 +249,8 @@ class SqliteDatabase:
                     f"{self.path}: the commit met an I/O error; it may or may not be stored"
                 ) from error
             raise self.mapped(error) from error
+        if self.path is None:
+            memory_changed()
 
     def _patiently(self, step: Callable[[], T]) -> T:
         """Do ``step``.
