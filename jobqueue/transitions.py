@@ -13,7 +13,7 @@ from typing import assert_never
 
 from jobqueue.backoff import Backoff
 from jobqueue.errors import InvalidArgument
-from jobqueue.types import Complete, Fail, Release, Settlement, Status
+from jobqueue.types import Complete, Fail, JsonText, Release, Settlement, Status
 from jobqueue.values import error_text, json_text
 
 LEASE_EXPIRED = "lease expired"
@@ -104,6 +104,8 @@ def complete(settlement: Complete) -> Decision:
     """T-3; a result that cannot be stored is T-5, for finished work is not run again (spec §8)."""
     if settlement.result is None:
         return Completion(None)
+    if isinstance(settlement.result, JsonText):
+        return Completion(str(settlement.result))
     try:
         return Completion(json_text(settlement.result, "result"))
     except InvalidArgument as refused:

@@ -127,9 +127,15 @@ class JobView:
     result: Any = None
 
 
+class JsonText(str):
+    """A result that was checked and encoded already: by a worker, beside its handler, outside every transaction."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Settle a claim by T-3. ``result`` is any storable JSON value."""
+    """Settle a claim by T-3. ``result`` is any storable JSON value, or such a value as JsonText."""
 
     job: Job
     result: Any = None
