@@ -1,0 +1,1 @@
+"""What the tests share; the tests themselves are plain modules in the folders below."""
