@@ -37,12 +37,12 @@ def new_job(
     return NewJob(
         id=new_id(clock.now_us(), clock.entropy(10)),
         type=values.text(type, "type", values.TYPE_LIMIT),
-        payload_text=values.json_text(payload, "payload"),
+        payload=values.json_text(payload, "payload"),
         priority=values.whole(priority, "priority", -32768, 32767),
-        scheduled_at_us=None if scheduled_at is None else values.instant(scheduled_at, "scheduled_at"),
-        delay_us=0 if delay is None else values.duration(delay, "delay", zero=True),
+        scheduled_at=None if scheduled_at is None else values.instant(scheduled_at, "scheduled_at"),
+        delay=0 if delay is None else values.duration(delay, "delay", zero=True),
         max_attempts=values.whole(max_attempts, "max_attempts", 1, values.MAX_INT32),
-        timeout_us=None if timeout is None else values.duration(timeout, "timeout"),
+        timeout=None if timeout is None else values.duration(timeout, "timeout"),
         unique_key=None if unique_key is None else values.text(unique_key, "unique_key", values.KEY_LIMIT),
     )
 

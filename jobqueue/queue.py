@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -39,6 +39,7 @@ from jobqueue.values import Duration, Json
 
 T = TypeVar("T")
 OnDuplicate = Literal["raise", "keep"]
+Settling = Callable[[Transaction, Sequence[Settlement], Backoff, Sequence[float]], list[Reply] | None]
 CLEANUP_BATCH = 1000
 SWEEP_BATCH = 500
 
@@ -134,7 +135,7 @@ class Queue:
             unique_key=unique_key,
         )
         taken = self._write(lambda tx: store.enqueue(tx, job), transaction)
-        return values.id_text(job.id) if taken is None else _kept(taken, on_duplicate)
+        return values.id_text(job["id"]) if taken is None else _kept(taken, on_duplicate)
 
     def enqueue_many(
         self,
@@ -150,7 +151,7 @@ class Queue:
         new = [arguments.new_job(self.clock, **arguments.job_fields(item)) for item in jobs]
         taken = self._write(lambda tx: _all_or_none(store.enqueue_many(tx, new), on_duplicate), transaction)
         return [
-            values.id_text(job.id) if held is None else _kept(held, on_duplicate)
+            values.id_text(job["id"]) if held is None else _kept(held, on_duplicate)
             for job, held in zip(new, taken, strict=True)
         ]
 
@@ -262,15 +263,16 @@ class Queue:
         name = self.worker if worker is None else worker
         lease = self.lease_us if lease_us is None else lease_us
 
-        def work(tx: Transaction) -> Exchange:
-            replies = [
-                store.settle(tx, settlement, self.backoff, draw)
-                for settlement, draw in zip(settlements, draws, strict=True)
-            ]
+        def work(settle: Settling, tx: Transaction) -> Exchange:
+            replies = settle(tx, settlements, self.backoff, draws)
+            if replies is None:
+                raise _SomeLost
             return Exchange(replies, store.dequeue(tx, types, n, name, lease) if n else [])
 
         try:
-            return self.database.write(work)
+            with suppress(_SomeLost):
+                return self.database.write(partial(work, store.settle_held))
+            return self.database.write(partial(work, store.settle_many))
         except CommitUnknown as unknown:
             return self._resolve(settlements, draws, unknown)
 
@@ -528,6 +530,10 @@ class Queue:
 
     def _lease_us(self, lease: Duration | None) -> int:
         return self.lease_us if lease is None else values.duration(lease, "lease")
+
+
+class _SomeLost(Exception):
+    """Internal: rolls back an exchange of which some lease is lost: then each settlement is answered by itself."""
 
 
 def _connect(url: str, name: str, synchronous: str, wait_us: int, clock: Clock) -> Database:

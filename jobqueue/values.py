@@ -30,6 +30,10 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 """What payload and result may hold."""
 
 
+# check_circular is off because a value that contains itself ends in RecursionError before it gets here.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
+
+
 class _Refused(Exception):
     """A part of a JSON value that cannot be stored; ``path`` grows, innermost first, on the way out."""
 
@@ -42,7 +46,7 @@ def json_text(value: object, name: str) -> str:
     """``value`` as JSON text that both databases store identically and that reads back equal, or InvalidArgument."""
     try:
         _require_storable(value)
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return _ENCODER.encode(value)
     except _Refused as refused:
         path = name + "".join(reversed(refused.path))
         raise InvalidArgument(f"{path} {refused}") from None
@@ -153,6 +157,11 @@ def id_bytes(value: object) -> bytes:
         return uuid.UUID(value).bytes  # type: ignore[arg-type]
     except (ValueError, AttributeError, TypeError):
         raise InvalidArgument(f"{_shown(value)} is not a job id; ids look like {uuid.UUID(int=0)}") from None
+
+
+def id_raw(id: str) -> bytes:
+    """The 16 bytes of an id that this library made."""
+    return bytes.fromhex(id.replace("-", ""))
 
 
 def id_text(value: bytes) -> str:
