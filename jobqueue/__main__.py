@@ -12,7 +12,7 @@ def main() -> int:
     try:
         from jobqueue.cli import run
     except ModuleNotFoundError as error:
-        if error.name not in LIBRARIES:
+        if (error.name or "").split(".")[0] not in LIBRARIES:
             raise
         # Not 'jobqueue[cli]': where this copy runs without being installed, that name could fetch another package.
         print("jobqueue: the command line needs two libraries; install them: pip install typer rich", file=sys.stderr)

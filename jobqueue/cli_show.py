@@ -22,6 +22,7 @@ COLOURS = {
     Status.FAILED: "yellow",
     Status.DEAD: "red",
 }
+ERROR_WIDTH = 80
 PIPE_WIDTH = 100_000  # A table that goes to a file or another program is not cut to the width of a terminal.
 
 
@@ -133,6 +134,6 @@ def list_table(views: Sequence[JobView], *, payloads: bool) -> Table:
 
 
 def _head(error: str | None) -> str | None:
-    """The last line of an error tells most: a traceback ends with the exception."""
-    lines = (error or "").strip().splitlines()
-    return None if not lines else lines[-1] if len(lines[-1]) <= 80 else lines[-1][:79] + "…"
+    """The first line of an error names it; the rest tells where it came from."""
+    first = next(iter((error or "").strip().splitlines()), None)
+    return first if first is None or len(first) <= ERROR_WIDTH else first[: ERROR_WIDTH - 1] + "…"

@@ -10,7 +10,7 @@ import traceback
 from typing import Any
 
 from jobqueue.errors import InvalidArgument
-from jobqueue.handlers import Handlers
+from jobqueue.handlers import Handlers, as_handlers
 from jobqueue.queue import Queue
 from jobqueue.worker import Worker
 
@@ -27,7 +27,10 @@ def work(queue: Queue, target: str, *, drain: bool, verbose: bool, **options: An
 
 
 def load(target: str) -> Handlers:
-    """The Handlers that ``module:name`` names; modules in the current directory are found, as with ``python -m``."""
+    """The Handlers, or the one function for every type, that ``module:name`` names.
+
+    Modules in the current directory are found, as with ``python -m``.
+    """
     module_name, _, name = target.partition(":")
     if not module_name or not name:
         raise InvalidArgument(f"{target!r}: write MODULE:HANDLERS, like app:handlers")
@@ -43,6 +46,4 @@ def load(target: str) -> Handlers:
         if not hasattr(found, part):
             raise InvalidArgument(f"{module_name} has no {name}")
         found = getattr(found, part)
-    if not isinstance(found, Handlers):
-        raise InvalidArgument(f"{target} is a {type(found).__name__}, not Handlers")
-    return found
+    return as_handlers(found)
