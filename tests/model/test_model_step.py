@@ -459,6 +459,8 @@ def test_reading_shows_what_is_there_and_no_fence() -> None:
     after(state, List(limit=1), (b,), 100)
     after(state, List(Where(statuses=frozenset({"pending"}))), (b,), 100)
     after(state, Counts(), frozenset({("running", 1), ("pending", 1), ("dead", 0)}), 100)
+    after(EMPTY, Counts(), frozenset(), 100)
+    after(EMPTY, Counts(), frozenset((s, 0) for s in ("pending", "running", "completed", "failed", "dead")), 100)
     wrong: list[tuple[Call, object]] = [
         (Get("a"), the(state, "a")),
         (Get("a"), None),
