@@ -2,8 +2,8 @@
 
 The promise: `step(state, call, result, now)` returns the state after the call, or the Violation of a named clause. It
 judges and never chooses: where the page leaves a choice (an id, a seq, a backoff), the result says what was
-observed, and every legal choice is accepted. It knows no database and no code of the queue; its rules were derived from the
-prose alone, so that an error in the queue is not repeated here.
+observed, and every legal choice is accepted. It knows no database and no code of the queue; its rules were derived from
+the prose alone, so that an error in the queue is not repeated here.
 
     state.py       a job, a set of jobs, a violation
     calls.py       the operations and their results, as plain values

@@ -70,8 +70,8 @@ class Dequeue:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The status that the holder's operation replied. scheduled_at is what was observed when the job is failed; it may be
-    None where the clause leaves one value only (a given delay, a jitter of nothing, and always when pending)."""
+    """The status that the holder's operation replied. scheduled_at is what was observed when the job is failed; it may
+    be None where the clause leaves one value only (a given delay, a jitter of nothing, and always when pending)."""
 
     status: str
     scheduled_at: int | None = None
@@ -79,7 +79,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """T-3. Result: Settled('completed') or LeaseLost. (A result that cannot be stored is a Fail for good: section 8.)"""
+    """T-3. Result: Settled('completed') or LeaseLost. (A result that cannot be stored: a Fail for good, section 8.)"""
 
     claim: Claim
     result: Hashable = None

@@ -57,7 +57,8 @@ def answers(state: State, call: Call, now: int, rules: Rules = DEFAULT) -> Itera
         case Exchange(settlements, dequeue):
             for settled, after in answers(state, Many(settlements), now, rules):
                 for claimed, end in answers(after, dequeue, now, rules):
-                    assert isinstance(settled, tuple) and isinstance(claimed, tuple)
+                    assert isinstance(settled, tuple)
+                    assert isinstance(claimed, tuple)
                     yield Exchanged(settled, claimed), end
         case _:
             for result in dict.fromkeys(candidates(state, call, now, rules)):

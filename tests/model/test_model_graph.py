@@ -1,4 +1,4 @@
-"""The rules and the guarantees, said twice, agree: everywhere in a small scope, and along random walks in a larger one."""
+"""The rules and the guarantees, said twice, agree: everywhere in a small scope, and along walks in a larger one."""
 
 from collections.abc import Iterator
 from dataclasses import replace
