@@ -37,7 +37,7 @@ def load(target: str) -> Handlers:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found = importlib.import_module(module_name)
+        found: Any = importlib.import_module(module_name)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = "" if where.filename.startswith("<frozen") else f" ({where.filename}, line {where.lineno})"
