@@ -61,6 +61,20 @@ class SqliteTransaction:
     def run_many(self, statement: str, args: Sequence[Args]) -> int:
         return self._connection.executemany(self._statements[statement], args).rowcount
 
+    def claim(self, args: Args) -> list[Row]:
+        """Find, then mark: under the write lock nobody comes between, so every job that was found is marked."""
+        found = self.rows("due", args)
+        if not found:
+            return []
+        marks = [{"seq": row[6], "id": row[0], "fence": row[1], **args} for row in found]
+        marked = self.run_many("dequeue", marks)
+        assert marked == len(found), "under the write lock a job that was found due stays due"
+        worker, now, lease_expires_at = args["worker"], args["now"], args["now"] + args["lease"]
+        return [
+            (id, fence + 1, worker, type, priority, attempts + 1, most, seq, due, created, now, lease_expires_at, *rest)
+            for id, fence, type, priority, attempts, most, seq, due, created, *rest in found
+        ]
+
 
 class SqliteDatabase:
     """The table of one queue in an SQLite file, or in memory (protocols.Database)."""

@@ -86,15 +86,8 @@ def dequeue(tx: Transaction, types: Collection[str] | None, n: int, worker: str,
     """T-2 for up to ``n`` jobs, in order (§6). ``types`` None means every type."""
     if types is None:
         types = [row[0] for row in tx.rows("waiting_types", {})]
-    args = {"types": json.dumps(list(types)), "n": n, "worker": worker, "lease": lease_us, "now": tx.now_us}
-    jobs = [Job(id_text(row[0]), *row[1:]) for row in tx.rows("dequeue", args)]
-    if len(jobs) > 1:
-        jobs.sort(key=_order)
-    return jobs
-
-
-def _order(job: Job) -> tuple[int, int, int]:
-    return -job.priority, job.scheduled_at_us, job.seq
+    rows = tx.claim({"types": json.dumps(list(types)), "n": n, "worker": worker, "lease": lease_us, "now": tx.now_us})
+    return [Job(id_text(row[0]), *row[1:]) for row in rows]
 
 
 def next_due_us(tx: Transaction, types: Collection[str] | None) -> int | None:
