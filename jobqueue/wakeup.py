@@ -122,7 +122,10 @@ class PollingWakeup:
         self._baseline = self._version()
 
     def _version(self) -> int:
-        version: int = self._connection.execute("pragma data_version").fetchone()[0]
+        try:
+            version: int = self._connection.execute("pragma data_version").fetchone()[0]
+        except sqlite3.Error:  # Whoever polls next will say what is wrong with the file.
+            return self._baseline
         return version
 
     def wait(self, seconds: float) -> bool:

@@ -1,0 +1,350 @@
+"""One run of a worker: threads that perform what the core decides (spec §9).
+
+- The *watcher* (the thread that calls ``run``) sleeps until the next deadline and takes the stops. It never waits for
+  the database, so a signal or a timeout is served while the database is busy.
+- The *clerk* does the exchanges, one after the other, and sleeps until handlers or the database have something new.
+- The *pulse* renews leases, so that neither a long exchange nor a long cleanup holds a heartbeat up; on SQLite it waits
+  for the same write lock as the clerk at worst.
+- The *janitor* looks, sweeps and cleans up.
+- The crew (threads.py) runs the handlers.
+
+Whoever has an event feeds it to the core under one lock, and performs at once what does not wait; the rest goes to its
+thread. No thread holds that lock, or a transaction, while it waits or a handler runs (W-1).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from queue import SimpleQueue
+from typing import Any
+
+from jobqueue import core
+from jobqueue.alarms import Bell, Timer
+from jobqueue.core import Core, Effect, Event, Settings
+from jobqueue.errors import DatabaseUnavailable, OutcomeUnknown
+from jobqueue.queue import Queue
+from jobqueue.threads import Crew, Seat
+from jobqueue.types import Complete, Expired, Fail, Job, Lost, Reply, Settlement, Status
+
+log = logging.getLogger("jobqueue.worker")
+PATIENCE = 1.0  # Seconds for the threads to end when all is done.
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is made of. ``eager``: start every slot at once; ``after`` is called, with patience, at the end."""
+
+    queue: Queue
+    types: tuple[str, ...] | None
+    settings: Settings
+    seat: Callable[[str], Seat]
+    after: Callable[[float], None]
+    retention: float | None = None
+    eager: bool = False
+
+
+class _Errands:
+    """A thread for calls that may have to wait for the database."""
+
+    def __init__(self, name: str, broken: Callable[[BaseException], None]) -> None:
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._broken = broken
+        self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self.thread.start()
+
+    def send(self, task: Callable[[], None] | None) -> None:
+        self._tasks.put(task)
+
+    def _serve(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                task()
+            except BaseException as error:
+                self._broken(error)
+
+
+class Shift:
+    """One run of a worker under a name of its own."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.queue, self.clock = plan.queue, plan.queue.clock
+        self.name = f"{plan.queue.worker}.{self.clock.entropy(3).hex()}"
+        self._lock = threading.Lock()
+        self._timer = Timer(self.clock)
+        self._bell = Bell(plan.queue.wakeup(), self.clock)
+        self._core = Core(plan.settings, self.clock.monotonic())
+        self._crew = Crew(
+            "jobqueue",
+            plan.settings.concurrency,
+            lambda: plan.seat(self.name),
+            self.clock,
+            ring=self._bell.ring,
+            expect=self._timer.announce,
+            broken=self._broken,
+        )
+        self._order: core.Exchange | core.AskDue | core.Rest | None = None
+        self._wake_at = -inf
+        self._stops = 0
+        self._stops_taken = 0
+        self._over = False
+        self._away = False
+        self._error: BaseException | None = None
+        self._clerk: threading.Thread | None = None
+        self._pulse: _Errands | None = None
+        self._janitor: _Errands | None = None
+
+    # Called by the worker
+
+    def stop(self) -> None:
+        """Ask for the end: first with grace, then at once. From any thread, and from a signal handler."""
+        self._stops += 1
+        self._timer.ring()
+
+    def run(self) -> None:
+        """Work until the core says that it is over."""
+        log.info("worker %s starts", self.name)
+        self._pulse = _Errands("jobqueue pulse", self._broken)
+        self._janitor = _Errands("jobqueue janitor", self._broken)
+        self._clerk = threading.Thread(target=self._keep_books, name="jobqueue clerk", daemon=True)
+        try:
+            if self.plan.eager:
+                self._crew.open()
+            self._clerk.start()
+            while not self._over:
+                self._watch()
+        finally:
+            self._close()
+        if self._error is not None:
+            raise self._error
+
+    # The watcher
+
+    def _watch(self) -> None:
+        while self._stops_taken < self._stops:
+            self._stops_taken += 1
+            log.info("worker %s is asked to stop%s", self.name, "" if self._stops_taken == 1 else " at once")
+            self._feed(core.StopAsked)
+        self._report()
+        if not self._over and self._stops_taken == self._stops:
+            self._timer.sleep(self._wake_at)
+
+    def _close(self) -> None:
+        self._over = True
+        self._bell.ring()
+        self._crew.close(PATIENCE)
+        self.plan.after(PATIENCE)
+        threads = [self._clerk]
+        for errands in (self._pulse, self._janitor):
+            if errands is not None:
+                errands.send(None)
+                threads.append(errands.thread)
+        until = self.clock.monotonic() + PATIENCE
+        for thread in threads:
+            if thread is not None and thread.ident is not None:
+                thread.join(max(0.0, until - self.clock.monotonic()))
+        if self._clerk is None or not self._clerk.is_alive():
+            self._bell.close()
+        log.info("worker %s has ended", self.name)
+
+    # Events in, effects out
+
+    def _report(self) -> None:
+        with self._lock:
+            # What runs is looked at first: a handler that ends in between is then in both, and counts as ended.
+            running = self._crew.running()
+            self._handle(core.Progress(self.clock.monotonic(), running, self._crew.ended()))
+
+    def _feed(self, kind: Callable[..., Event], *arguments: Any) -> None:
+        with self._lock:
+            self._handle(kind(self.clock.monotonic(), *arguments))
+
+    def _handle(self, event: Event) -> None:
+        events = deque([event])
+        while events:
+            for effect in self._core.handle(events.popleft()):
+                if isinstance(effect, core.Withdraw):
+                    events.append(core.Withdrawn(self.clock.monotonic(), self._crew.withdraw(effect.keys)))
+                else:
+                    self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case core.Exchange() | core.AskDue() | core.Rest():
+                self._order = effect
+                if threading.current_thread() is not self._clerk:
+                    self._bell.ring()
+            case core.Start(jobs, until):
+                self._crew.start(jobs, until)
+            case core.Recorded(settlements, replies):
+                _log_outcomes(settlements, replies)
+            case core.Sleep(until):
+                earlier, self._wake_at = until < self._wake_at, until
+                if earlier:
+                    self._timer.ring()
+            case _:
+                self._perform_rarely(effect)
+
+    def _perform_rarely(self, effect: Effect) -> None:
+        assert self._pulse is not None
+        assert self._janitor is not None
+        match effect:
+            case core.Renew(jobs):
+                self._pulse.send(lambda: self._renew(jobs))
+            case core.Look():
+                self._janitor.send(self._look)
+            case core.Sweep(looked):
+                self._janitor.send(lambda: self._sweep(looked))
+            case core.Cleanup():
+                self._janitor.send(self._cleanup)
+            case core.Tell(job, reason):
+                _log_job(logging.WARNING, job, "%s; its outcome will be dropped", reason)
+                self._crew.tell(job, reason)
+            case core.Abandon(job, reason):
+                _log_job(logging.WARNING, job, "given up: %s", reason)
+                self._crew.abandon(job, reason)
+            case core.Dropped(job, why):
+                _log_job(logging.WARNING, job, "its outcome is dropped: %s", why)
+            case core.Finish(unsettled):
+                if unsettled:
+                    log.error("worker %s ends with %d claims unsettled; they will be swept", self.name, unsettled)
+                self._over = True
+                self._timer.ring()
+                self._bell.ring()
+
+    # The clerk
+
+    def _keep_books(self) -> None:
+        try:
+            self._report()
+            while not self._over:
+                order = self._order
+                match order:
+                    case core.Exchange():
+                        self._order = None
+                        self._exchange(order)
+                    case core.AskDue():
+                        self._order = None
+                        self._ask_due()
+                    case _:
+                        self._rest(order)
+        except BaseException as error:
+            self._broken(error)
+
+    def _rest(self, rest: core.Rest | None) -> None:
+        until, listen = (inf, False) if rest is None else (rest.until, rest.listen)
+        changed = self._bell.sleep(until, listen=listen)
+        self._report()
+        if changed:
+            self._feed(core.Changed)
+
+    def _exchange(self, order: core.Exchange) -> None:
+        if order.n:
+            self._bell.arm()  # Before the poll that may find nothing (W-9).
+        try:
+            done = self.queue.exchange(order.settlements, order.n, self.plan.types, worker=self.name)
+        except (DatabaseUnavailable, OutcomeUnknown) as error:
+            if _hopeless(error):
+                raise
+            if not self._away:
+                log.warning("the database is busy or away, outcomes wait: %s", error)
+            self._away = True
+            self._feed(core.ExchangeFailed)
+        else:
+            if self._away:
+                log.info("the database is back")
+            self._away = False
+            self._feed(core.Exchanged, done.replies, done.jobs)
+
+    def _ask_due(self) -> None:
+        seconds: float | None = None
+        try:
+            due_us = self.queue.next_due_us(self.plan.types)
+            seconds = None if due_us is None else (due_us - self.clock.now_us()) / 1_000_000
+        except DatabaseUnavailable as error:
+            log.debug("the next due time is not known: %s", error)
+        self._feed(core.DueKnown, seconds)
+
+    # The pulse and the janitor
+
+    def _renew(self, jobs: Sequence[Job]) -> None:
+        try:
+            replies = self.queue.extend_many(jobs)
+        except (DatabaseUnavailable, OutcomeUnknown) as error:
+            log.warning("%d leases could not be renewed yet: %s", len(jobs), error)
+            self._feed(core.RenewFailed)
+        else:
+            self._feed(core.Renewed, replies)
+
+    def _look(self) -> None:
+        try:
+            found = self.queue.expired()
+        except (DatabaseUnavailable, OutcomeUnknown) as error:
+            log.debug("no look at expired leases: %s", error)
+            self._feed(core.LookFailed)
+        else:
+            self._feed(core.Looked, found)
+
+    def _sweep(self, looked: Sequence[Expired]) -> None:
+        try:
+            for swept in self.queue.sweep(looked):
+                log.warning(
+                    "job %s: the lease of its holder expired; it is now %s", swept.id, swept.status,
+                    extra={"job_id": swept.id, "fence": swept.fence},
+                )  # fmt: skip
+        except (DatabaseUnavailable, OutcomeUnknown) as error:
+            log.warning("expired leases could not be swept; they will be looked at again: %s", error)
+
+    def _cleanup(self) -> None:
+        assert self.plan.retention is not None
+        try:
+            count = self.queue.cleanup(self.plan.retention)
+            if count:
+                log.info("%d jobs that ended long ago were deleted", count)
+        except (DatabaseUnavailable, OutcomeUnknown) as error:
+            log.warning("no cleanup this time: %s", error)
+        self._feed(core.Cleaned)
+
+    def _broken(self, error: BaseException) -> None:
+        """Something that waiting does not mend: end the run, and raise it there."""
+        if self._error is None:
+            self._error = error
+        self._feed(core.Broken)
+
+
+def _hopeless(error: DatabaseUnavailable | OutcomeUnknown) -> bool:
+    return isinstance(error, DatabaseUnavailable) and not error.transient
+
+
+def _log_outcomes(settlements: Sequence[Settlement], replies: Sequence[Reply]) -> None:
+    chatty = log.isEnabledFor(logging.DEBUG)
+    for settlement, reply in zip(settlements, replies, strict=True):
+        if isinstance(reply, Lost):
+            _log_job(logging.WARNING, settlement.job, "its outcome is dropped: its lease is lost")
+        elif isinstance(settlement, Complete) and reply.status is Status.COMPLETED:
+            if chatty:
+                _log_job(logging.DEBUG, settlement.job, "completed")
+        elif isinstance(settlement, Fail):
+            level = logging.ERROR if reply.status is Status.DEAD else logging.WARNING
+            _log_job(level, settlement.job, "%s: %s", reply.status, settlement.error)
+        else:
+            _log_job(logging.INFO, settlement.job, "%s", reply.status)
+
+
+def _log_job(level: int, job: Job, text: str, *arguments: object) -> None:
+    """One line about a job. Its payload may hold secrets, and is never logged."""
+    log.log(
+        level,
+        f"job %s (%s, attempt %d of %d): {text}",
+        job.id,
+        job.type,
+        job.attempts,
+        job.max_attempts,
+        *arguments,
+        extra={"job_id": job.id, "job_type": job.type, "attempt": job.attempts, "fence": job.fence},
+    )
