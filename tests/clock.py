@@ -14,8 +14,8 @@ START_US = 1_750_000_000_123_456  # 2025-06-15T15:06:40.123456Z: not a whole sec
 class ManualClock:
     """jobqueue.clock.Clock, stepped by hand. Wall-clock time stands still until ``advance`` or ``now`` is called.
 
-    ``sleep`` moves the monotonic clock only, after a real moment in which another thread or process can get on: so a wait
-    for a lock ends by its deadline, and the instants that a test expects stay as they are.
+    ``sleep`` moves the monotonic clock only, after a real moment in which another thread or process can get on: so a
+    wait for a lock ends by its deadline, and the instants that a test expects stay as they are.
     """
 
     def __init__(self, now_us: int = START_US, seed: int = 0) -> None:

@@ -1,7 +1,7 @@
 """Fixtures of every test: one queue on each backend, with a clock that only the test moves.
 
-A test that takes ``queue`` or ``open_queue`` runs once on SQLite and once on PostgreSQL; ``-k postgres`` selects that half.
-PostgreSQL is never skipped: tests/servers.py starts one, unless JOBQUEUE_TEST_POSTGRES names the URL of a server.
+A test that takes ``queue`` or ``open_queue`` runs once on SQLite and once on PostgreSQL; ``-k postgres`` selects that
+half. PostgreSQL is never skipped: tests/servers.py starts one, unless JOBQUEUE_TEST_POSTGRES names the URL of a server.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ class Server:
             process.communicate(signal.encode() + b"\n")
 
     def _run(self, program: str, *arguments: str) -> None:
-        subprocess.run([self._programs / program, *arguments], check=True, capture_output=True, user=self._user, cwd="/")
+        command = [str(self._programs / program), *arguments]
+        subprocess.run(command, check=True, capture_output=True, user=self._user, cwd="/")
 
 
 @contextmanager
@@ -107,7 +108,7 @@ def private_server() -> Iterator[Server]:
 
 
 def _programs() -> Path:
-    """The directory of ``postgres`` and ``initdb``. The wheel is not imported: it would change the user's directories."""
+    """The directory of ``postgres`` and ``initdb``. The wheel is not imported: that has effects of its own."""
     named = os.environ.get("JOBQUEUE_TEST_POSTGRES_BIN")
     if named:
         return Path(named)
@@ -119,7 +120,7 @@ def _programs() -> Path:
 
 
 def _reachable(programs: Path, directory: Path) -> Path:
-    """``programs`` where an unprivileged user may run them; a copy, where its parents (a root's home) keep others out."""
+    """``programs`` where an unprivileged user may run them: a copy, if they lie where others may not go."""
     if all(parent.stat().st_mode & stat.S_IXOTH for parent in programs.resolve().parents):
         return programs
     return Path(shutil.copytree(programs.parent, directory / "install", symlinks=True)) / programs.name

@@ -1,0 +1,345 @@
+"""PostgreSQL: short READ COMMITTED transactions, no state in the session, and every driver error as one of ours.
+
+Whatever the role's defaults are, a transaction of the library's own says its isolation when it begins. It is done again
+after a deadlock, and when the connection is lost before the commit was sent; when it is lost later, nobody knows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from hashlib import blake2s
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from jobqueue import postgres_schema
+from jobqueue.clock import Clock, SystemClock
+from jobqueue.errors import WrongUse
+from jobqueue.postgres_errors import CONFLICT, lost, mapped, passing
+from jobqueue.postgres_listen import Listener, NotifyWakeup
+from jobqueue.postgres_pool import Address, Pool, Session
+from jobqueue.postgres_values import LibraryCursor, typed
+from jobqueue.protocols import Args, CommitUnknown, Row, Transaction, Wakeup
+from jobqueue.sql import for_queue
+
+T = TypeVar("T")
+SHORTEST_WAIT, LONGEST_WAIT = 0.005, 1.0  # Seconds before a transaction is tried again.
+BEGIN = "begin isolation level read committed"
+BEGIN_READ = "begin isolation level read committed read only"
+FOR_SOON = frozenset({"enqueue", "requeue"})
+FOR_LATER = frozenset({"release", "retry", "sweep_retry"})
+COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
+
+
+class PostgresTransaction:
+    """An open transaction on one connection (protocols.Transaction)."""
+
+    __slots__ = ("_cursor", "_statements", "now_us", "wakes")
+
+    def __init__(self, cursor: LibraryCursor, statements: dict[str, str], now_us: int | None) -> None:
+        self._cursor = cursor
+        self._statements = statements
+        self.now_us = now_us
+        self.wakes = False  # Whether it makes a job claimable, so that those who wait for jobs are to be told.
+
+    def rows(self, statement: str, args: Args) -> list[Row]:
+        self._cursor.execute(self._statements[statement], typed(args), prepare=False, binary=True)
+        return self._cursor.fetchall()
+
+    def run(self, statement: str, args: Args) -> int:
+        self._cursor.execute(self._statements[statement], typed(args), prepare=False)
+        return self._counted(statement, [args])
+
+    def run_many(self, statement: str, args: Sequence[Args]) -> int:
+        if not args:
+            return 0
+        self._cursor.executemany(self._statements[statement], [typed(each) for each in args])
+        return self._counted(statement, args)
+
+    def claim(self, args: Args) -> list[Row]:
+        """Found and marked in one statement, for others may write at the same time."""
+        rows = self.rows("dequeue", args)
+        rows.sort(key=_order)
+        return rows
+
+    def _counted(self, statement: str, args: Sequence[Args]) -> int:
+        changed = self._cursor.rowcount
+        if changed and (statement in FOR_SOON or (statement in FOR_LATER and any(not each["delay"] for each in args))):
+            self.wakes = True
+        return changed
+
+
+def _order(row: Row) -> tuple[int, int, int]:
+    """The key of §6 in a row of ``dequeue``."""
+    return -row[4], row[8], row[7]
+
+
+class PostgresDatabase:
+    """The table of one queue in a PostgreSQL database (protocols.Database).
+
+    ``server_time`` (default: unless a test gives a clock of its own) leaves now to the server. ``listen`` False, or a
+    pooler that does not pass notifications on, leaves waiting workers to their polling; a URL there is where to listen
+    instead, past a pooler.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        queue: str,
+        *,
+        busy_timeout_us: int = 30_000_000,
+        clock: Clock | None = None,
+        server_time: bool | None = None,
+        listen: bool | str = True,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._server_time = isinstance(self._clock, SystemClock) if server_time is None else server_time
+        self._busy_timeout = busy_timeout_us / 1_000_000
+        self._begin = f"{BEGIN}; set local lock_timeout = {max(1, busy_timeout_us // 1000)}"
+        self.queue = queue
+        self.address = Address(url)
+        self._listening = self.address if listen is True else Address(listen) if listen else None
+        self._listener: Listener | None = None
+        self._listener_lock = threading.Lock()
+        self._pid = os.getpid()
+        self._inside = threading.local()
+        self._closed = False
+        self._pool = Pool(self.address)
+        try:
+            self.schema = self._prepared()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, psycopg.Error):
+                raise mapped(error, self.address.shown) from error
+            raise
+        name = postgres_schema.quoted(self.schema)
+        self._statements = {
+            key: COMMENT.sub("", text.replace("{schema}", name)) for key, text in for_queue("postgres", queue).items()
+        }
+        # Short enough for any schema's name, and no two schemas share it. Never a payload: a channel is not a secret.
+        self.channel = f"jobqueue:{queue}:{blake2s(self.schema.encode(), digest_size=6).hexdigest()}"
+        self._notify = f'notify "{self.channel}"'
+
+    # Opening and closing
+
+    def _prepared(self) -> str:
+        """The schema that holds the queue, made now if there is none."""
+        with self._pool.session() as session:
+            postgres_schema.require_supported(session.connection)
+            found = postgres_schema.find(session.cursor, self.queue)
+            if found is None:
+                with session.connection.transaction():
+                    session.cursor.execute("set transaction isolation level read committed")
+                    parts = for_queue("postgres", self.queue)
+                    postgres_schema.create(session.cursor, self.queue, parts["schema"] + parts["due"])
+                found = postgres_schema.find(session.cursor, self.queue)
+            assert found is not None, "it was created in the first schema of the search path"
+            return found
+
+    def close(self) -> None:
+        """Close every connection; calls in progress finish first, each closing its own."""
+        self._closed = True
+        if os.getpid() != self._pid:
+            return  # They are the parent's, and so is its listener.
+        with self._listener_lock:
+            listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        self._pool.close()
+
+    # Transactions
+
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        self._require_usable()
+        return self._patiently(lambda: self._written(work))
+
+    def _written(self, work: Callable[[Transaction], T]) -> T:
+        with self._pool.session() as session:
+            session.cursor.execute(self._begin)
+            tx = self._transaction(session.cursor)
+            try:
+                result = work(tx)
+            except BaseException:
+                self._roll_back(session)
+                raise
+            self._commit(session, tx)
+            return result
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        self._require_usable()
+        return self._patiently(lambda: self._read(work))
+
+    def _read(self, work: Callable[[Transaction], T]) -> T:
+        with self._pool.session() as session:
+            session.cursor.execute(BEGIN_READ)
+            try:
+                return work(self._transaction(session.cursor))
+            finally:
+                self._roll_back(session)
+
+    @contextmanager
+    def own_transaction(self) -> Iterator[tuple[psycopg.Connection[Any], Transaction]]:
+        self._require_usable()
+        with ExitStack() as lent:
+            session = self._patiently(lambda: self._begun(lent))
+            connection = self._inside.connection = session.connection
+            try:
+                tx = self._transaction(session.cursor)
+                yield connection, MappedTransaction(tx, self.address.shown)
+                if connection.info.transaction_status is TransactionStatus.IDLE:
+                    raise WrongUse("the transaction was ended inside the block; leave commit and rollback to it")
+                self._commit(session, tx)
+            except BaseException:
+                self._roll_back(session)
+                raise
+            finally:
+                self._inside.connection = None
+
+    def _begun(self, lent: ExitStack) -> Session:
+        """A session with a transaction open, over a connection that works. Locks are waited for as the role says."""
+        session = lent.enter_context(self._pool.extra_session())
+        session.cursor.execute(BEGIN)
+        return session
+
+    def joined(self, connection: Any) -> JoinedDatabase:
+        self._require_open()
+        if not isinstance(connection, psycopg.Connection):
+            raise WrongUse(
+                f"transaction= takes a psycopg.Connection to the queue's database, not a {type(connection).__name__}"
+            )
+        return JoinedDatabase(self, connection)
+
+    def _transaction(self, cursor: LibraryCursor) -> PostgresTransaction:
+        return PostgresTransaction(cursor, self._statements, None if self._server_time else self._clock.now_us())
+
+    def _commit(self, session: Session, tx: PostgresTransaction) -> None:
+        """Commit. Who waits for jobs is told by the commit itself: once, and not of what was rolled back."""
+        try:
+            session.cursor.execute(f"{self._notify}; commit" if tx.wakes else "commit")
+        except psycopg.Error as error:
+            if session.connection.closed:
+                raise CommitUnknown from error
+            self._roll_back(session)
+            raise
+        except BaseException:
+            session.connection.close()  # Interrupted while the answer was on its way: the connection is of no more use.
+            raise
+
+    def _roll_back(self, session: Session) -> None:
+        """End the transaction, or else the connection, which comes to the same."""
+        try:
+            if session.connection.info.transaction_status is not TransactionStatus.IDLE:
+                session.cursor.execute("rollback")
+        except psycopg.Error:
+            session.connection.close()
+
+    def _patiently(self, step: Callable[[], T]) -> T:
+        """Do ``step``; after a deadlock or a lost connection again, in growing waits, up to the busy timeout."""
+        deadline, wait = None, SHORTEST_WAIT
+        while True:
+            try:
+                return step()
+            except psycopg.Error as error:
+                now = self._clock.monotonic()
+                deadline = now + self._busy_timeout if deadline is None else deadline
+                if lost(error):
+                    self._pool.drop_idle()
+                if not passing(error) or now >= deadline:
+                    raise mapped(error, self.address.shown) from error
+            self._clock.sleep(wait * (0.5 + self._clock.draw()))
+            wait = min(wait * 2, LONGEST_WAIT)
+
+    # Waiting for jobs
+
+    def wakeup(self) -> Wakeup:
+        """A watch that this queue's notifications end. All watches of a handle share one listening connection."""
+        self._require_open()
+        if self._listening is None:
+            return NotifyWakeup(None)
+        with self._listener_lock:
+            if self._listener is None:
+                self._listener = Listener(self._listening, self.channel, self._clock.draw)
+            return NotifyWakeup(self._listener)
+
+    # Misuse
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise WrongUse("this queue is closed; open it again")
+        if os.getpid() != self._pid:
+            raise WrongUse("this queue was opened before a fork; open another one in the child process")
+
+    def _require_usable(self) -> None:
+        self._require_open()
+        if getattr(self._inside, "connection", None) is not None:
+            raise WrongUse("inside completing(), pass its connection as transaction=: this call is no part of it")
+
+
+class MappedTransaction:
+    """A transaction inside the caller's block, where the driver's errors are the caller's, but not these."""
+
+    def __init__(self, tx: PostgresTransaction, where: str) -> None:
+        self._tx = tx
+        self._where = where
+        self.now_us = tx.now_us
+
+    def rows(self, statement: str, args: Args) -> list[Row]:
+        return self._mapped(lambda: self._tx.rows(statement, args))
+
+    def run(self, statement: str, args: Args) -> int:
+        return self._mapped(lambda: self._tx.run(statement, args))
+
+    def run_many(self, statement: str, args: Sequence[Args]) -> int:
+        return self._mapped(lambda: self._tx.run_many(statement, args))
+
+    def claim(self, args: Args) -> list[Row]:
+        return self._mapped(lambda: self._tx.claim(args))
+
+    def _mapped(self, step: Callable[[], T]) -> T:
+        try:
+            return step()
+        except psycopg.Error as error:
+            raise mapped(error, self._where) from error
+
+
+class JoinedDatabase:
+    """The same table through the caller's connection and transaction, which are never committed or rolled back here.
+
+    A savepoint keeps one call all or nothing. What only a new transaction can mend (a deadlock, a serialization
+    failure) is raised as the driver's own error, for the caller's retry to see; the isolation is the caller's choice.
+    """
+
+    def __init__(self, home: PostgresDatabase, connection: psycopg.Connection[Any]) -> None:
+        self._home = home
+        self._connection = connection
+
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        status = self._connection.info.transaction_status
+        if status is TransactionStatus.IDLE and self._connection.autocommit:
+            raise WrongUse("the connection is in autocommit mode with no transaction open; open one first")
+        try:
+            return self._all_or_nothing(work)
+        except psycopg.Error as error:
+            if error.sqlstate in CONFLICT:
+                raise
+            raise mapped(error, self._home.address.shown) from error
+
+    def _all_or_nothing(self, work: Callable[[Transaction], T]) -> T:
+        cursor = LibraryCursor(self._connection)
+        cursor.execute("savepoint jobqueue")  # Begins the transaction where none is open: the driver does so by itself.
+        try:
+            tx = self._home._transaction(cursor)
+            result = work(tx)
+            if tx.wakes:
+                cursor.execute(self._home._notify)
+        except BaseException:
+            if self._connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+                cursor.execute("rollback to savepoint jobqueue; release savepoint jobqueue")
+            raise
+        cursor.execute("release savepoint jobqueue")
+        return result

@@ -1,0 +1,114 @@
+"""How values cross the wire to PostgreSQL: instants and durations as exact integers of microseconds, ids as 16 bytes.
+
+Registered on the library's own cursors only, so that a connection of the caller's, or one that is lent to the caller,
+keeps its own ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Any
+
+import psycopg
+from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
+from psycopg.pq import Format
+from psycopg.rows import tuple_row
+
+from jobqueue.protocols import Args, Row
+
+Y2000 = 946_684_800_000_000  # PostgreSQL counts from 2000-01-01, everybody else from 1970-01-01.
+INT8, INTERVAL = Struct("!q"), Struct("!qii")  # interval: microseconds, days, months.
+OIDS = {"json": 114, "timestamptz": 1184, "interval": 1186, "uuid": 2950}
+
+
+class Instant(int):
+    """Microseconds since 1970 on their way to a timestamptz."""
+
+
+class Span(int):
+    """Microseconds on their way to an interval."""
+
+
+KINDS: Mapping[str, type[Instant] | type[Span]] = {
+    "now": Instant,
+    "scheduled_at": Instant,
+    "lease_expires_at": Instant,
+    "delay": Span,
+    "lease": Span,
+    "retention": Span,
+}
+"""The parameters that are instants or durations, by name. (``timeout`` is a plain integer: its column is one.)"""
+
+
+def typed(args: Args) -> dict[str, Any]:
+    """``args`` with instants and durations marked as such."""
+    return {name: KINDS[name](value) if name in KINDS and value is not None else value for name, value in args.items()}
+
+
+class _InstantDumper(Dumper):
+    format, oid = Format.BINARY, OIDS["timestamptz"]
+
+    def dump(self, obj: int) -> bytes:
+        return INT8.pack(obj - Y2000)
+
+
+class _SpanDumper(Dumper):
+    format, oid = Format.BINARY, OIDS["interval"]
+
+    def dump(self, obj: int) -> bytes:
+        return INTERVAL.pack(obj, 0, 0)
+
+
+class _IdDumper(Dumper):
+    format, oid = Format.BINARY, OIDS["uuid"]
+
+    def dump(self, obj: bytes) -> bytes:
+        return obj
+
+
+class _InstantLoader(Loader):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> int:
+        micros: int = INT8.unpack(data)[0]
+        return micros + Y2000
+
+
+class _IdLoader(Loader):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)
+
+
+class _JsonLoader(Loader):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode()
+
+
+def _register(adapters: AdaptersMap) -> None:
+    adapters.register_dumper(Instant, _InstantDumper)
+    adapters.register_dumper(Span, _SpanDumper)
+    adapters.register_dumper(bytes, _IdDumper)
+    adapters.register_loader(OIDS["timestamptz"], _InstantLoader)
+    adapters.register_loader(OIDS["uuid"], _IdLoader)
+    adapters.register_loader(OIDS["json"], _JsonLoader)
+
+
+_LIBRARY = AdaptersMap(psycopg.adapters)
+_register(_LIBRARY)
+
+
+class LibraryCursor(psycopg.Cursor[Row]):
+    """A cursor with the library's conversions, whatever its connection has been taught."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._library = AdaptersMap(_LIBRARY)
+        super().__init__(connection, row_factory=tuple_row)
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        return self._library
