@@ -15,7 +15,7 @@ from jobqueue.backoff import Backoff
 from jobqueue.clock import Clock, SystemClock
 from jobqueue.errors import DuplicateKey, InvalidArgument, LeaseLost, OutcomeUnknown
 from jobqueue.protocols import CommitUnknown, Database, Transaction, Wakeup
-from jobqueue.store import Filter, KeyTaken
+from jobqueue.store import Filter, KeyTaken, NewJob
 from jobqueue.transitions import Event, sources
 from jobqueue.types import (
     TERMINAL,
@@ -149,7 +149,7 @@ class Queue:
         Each item holds the arguments of ``enqueue`` by name: ``{"type": "resize", "payload": {...}, "priority": 5}``.
         """
         new = [arguments.new_job(self.clock, **arguments.job_fields(item)) for item in jobs]
-        taken = self._write(lambda tx: _all_or_none(store.enqueue_many(tx, new), on_duplicate), transaction)
+        taken = self._write(lambda tx: _all_or_none(tx, new, on_duplicate), transaction)
         return [
             values.id_text(job["id"]) if held is None else _kept(held, on_duplicate)
             for job, held in zip(new, taken, strict=True)
@@ -539,7 +539,9 @@ class _SomeLost(Exception):
 def _connect(url: str, name: str, synchronous: str, wait_us: int, clock: Clock) -> Database:
     # Imported here, so that neither backend's driver is needed for the other.
     if url.startswith(("postgresql://", "postgres://")):
-        raise InvalidArgument("PostgreSQL is not supported yet")
+        from jobqueue.postgres import PostgresDatabase
+
+        return PostgresDatabase(url, name, busy_timeout_us=wait_us, clock=clock)
     from jobqueue.sqlite import SqliteDatabase
 
     return SqliteDatabase(url, name, synchronous=synchronous, busy_timeout_us=wait_us, clock=clock)
@@ -555,9 +557,11 @@ def _kept(taken: KeyTaken, on_duplicate: OnDuplicate) -> str:
     raise DuplicateKey(taken.key, taken.holder)
 
 
-def _all_or_none(taken: list[KeyTaken | None], on_duplicate: OnDuplicate) -> list[KeyTaken | None]:
+def _all_or_none(tx: Transaction, new: list[NewJob], on_duplicate: OnDuplicate) -> list[KeyTaken | None]:
     """Raise at the first taken key unless it may be kept; raising inside the transaction undoes the whole batch."""
+    taken = store.enqueue_many(tx, new)
     for held in taken:
-        if held is not None:
-            _kept(held, on_duplicate)
+        if held is not None and (on_duplicate == "raise" or held.holder is None):
+            stored_here = any(values.id_text(job["id"]) == held.holder for job in new)
+            raise DuplicateKey(held.key, None if stored_here else held.holder)
     return taken
