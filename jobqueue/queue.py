@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from jobqueue import arguments, store, values
 from jobqueue.backoff import Backoff
 from jobqueue.clock import Clock, SystemClock
-from jobqueue.errors import DuplicateKey, InvalidArgument, LeaseLost, OutcomeUnknown
+from jobqueue.errors import DatabaseUnavailable, DuplicateKey, InvalidArgument, LeaseLost, OutcomeUnknown
 from jobqueue.protocols import CommitUnknown, Database, Transaction, Wakeup
 from jobqueue.store import Filter, KeyTaken, NewJob
 from jobqueue.transitions import Event, sources
@@ -300,7 +300,7 @@ class Queue:
 
         try:
             return Exchange(self.database.write(work), [])
-        except (CommitUnknown, LookupError) as still:
+        except (CommitUnknown, DatabaseUnavailable, LookupError) as still:
             raise OutcomeUnknown(f"the connection was lost at commit, and then: {still}") from why
 
     @contextmanager
@@ -313,11 +313,23 @@ class Queue:
         """
         values.json_text(result, "result")  # Refused before anything is written.
         settlement = Complete(job, result)
-        with self.database.own_transaction() as (connection, tx):
-            yield connection
-            if isinstance(store.settle(tx, settlement, self.backoff, 0.0), Lost):
-                raise _lease_lost(job)
+        try:
+            with self.database.own_transaction() as (connection, tx):
+                yield connection
+                if isinstance(store.settle(tx, settlement, self.backoff, 0.0), Lost):
+                    raise _lease_lost(job)
+        except CommitUnknown as unknown:
+            self._require_completed(settlement, unknown)
         job.settled = True
+
+    def _require_completed(self, settlement: Complete, why: CommitUnknown) -> None:
+        """After a commit of ``completing`` that got no answer: return only if the row tells that it happened."""
+        try:
+            happened = self.database.read(lambda tx: store.settled_as(tx, settlement, self.backoff, 0.0))
+        except (DatabaseUnavailable, LookupError) as still:
+            raise OutcomeUnknown(f"the connection was lost at commit, and then: {still}") from why
+        if happened is None:
+            raise DatabaseUnavailable("the connection was lost at commit; nothing was stored", transient=True) from why
 
     # Recovery (T-8)
 
@@ -525,8 +537,8 @@ class Queue:
             pass
         try:
             return self.database.write(work)
-        except CommitUnknown as still:
-            raise OutcomeUnknown("the connection was lost at commit, twice") from still
+        except (CommitUnknown, DatabaseUnavailable) as still:
+            raise OutcomeUnknown(f"the connection was lost at commit, and then: {still}") from still
 
     def _lease_us(self, lease: Duration | None) -> int:
         return self.lease_us if lease is None else values.duration(lease, "lease")

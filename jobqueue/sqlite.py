@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from jobqueue import filesystem
 from jobqueue.clock import Clock
-from jobqueue.errors import DatabaseUnavailable, InvalidArgument, JobQueueError, OutcomeUnknown, WrongUse
+from jobqueue.errors import DatabaseUnavailable, InvalidArgument, JobQueueError, WrongUse
 from jobqueue.forks import abandon_in_children
-from jobqueue.protocols import Args, Row, Transaction, Wakeup
+from jobqueue.protocols import Args, CommitUnknown, Row, Transaction, Wakeup
 from jobqueue.sql import for_queue
 from jobqueue.sqlite_schema import prepare
 from jobqueue.wakeup import memory_changed, wakeup_for
@@ -259,9 +259,7 @@ class SqliteDatabase:
             if connection.in_transaction:
                 connection.rollback()
             if _primary(error) == sqlite3.SQLITE_IOERR:
-                raise OutcomeUnknown(
-                    f"{self.path}: the commit met an I/O error; it may or may not be stored"
-                ) from error
+                raise CommitUnknown(f"{self.path}: the commit met an I/O error") from error
             raise self.mapped(error) from error
         if self.path is None:
             memory_changed()
