@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -13,7 +13,8 @@ from typing import Any, Literal, TypeVar
 from jobqueue import arguments, store, values
 from jobqueue.backoff import Backoff
 from jobqueue.clock import Clock, SystemClock
-from jobqueue.errors import DatabaseUnavailable, DuplicateKey, InvalidArgument, LeaseLost, OutcomeUnknown
+from jobqueue.commits import Commits, never
+from jobqueue.errors import DuplicateKey, InvalidArgument, LeaseLost
 from jobqueue.protocols import CommitUnknown, Database, Transaction, Wakeup
 from jobqueue.store import Filter, KeyTaken, NewJob
 from jobqueue.transitions import Event, sources
@@ -39,7 +40,6 @@ from jobqueue.values import Duration, Json
 
 T = TypeVar("T")
 OnDuplicate = Literal["raise", "keep"]
-Settling = Callable[[Transaction, Sequence[Settlement], Backoff, Sequence[float]], list[Reply] | None]
 CLEANUP_BATCH = 1000
 SWEEP_BATCH = 500
 
@@ -62,6 +62,7 @@ class Queue:
         self.backoff = backoff or Backoff()
         self.clock = clock or SystemClock()
         self.database = database
+        self._commits = Commits(database, self.backoff, self.clock)
         self.worker = f"{socket.gethostname()}:{os.getpid()}:{self.clock.entropy(6).hex()}"
 
     @classmethod
@@ -134,7 +135,7 @@ class Queue:
             timeout=timeout,
             unique_key=unique_key,
         )
-        taken = self._write(lambda tx: store.enqueue(tx, job), transaction)
+        taken = self._commits.write(lambda tx: store.enqueue(tx, job), transaction)
         return values.id_text(job["id"]) if taken is None else _kept(taken, on_duplicate)
 
     def enqueue_many(
@@ -149,7 +150,7 @@ class Queue:
         Each item holds the arguments of ``enqueue`` by name: ``{"type": "resize", "payload": {...}, "priority": 5}``.
         """
         new = [arguments.new_job(self.clock, **arguments.job_fields(item)) for item in jobs]
-        taken = self._write(lambda tx: _all_or_none(tx, new, on_duplicate), transaction)
+        taken = self._commits.write(lambda tx: _all_or_none(tx, new, on_duplicate), transaction)
         return [
             values.id_text(job["id"]) if held is None else _kept(held, on_duplicate)
             for job, held in zip(new, taken, strict=True)
@@ -172,7 +173,7 @@ class Queue:
         wanted = values.types(types) or None
         name = self.worker if worker is None else values.text(worker, "worker", values.TYPE_LIMIT)
         lease_us = self._lease_us(lease)
-        return self._write(lambda tx: store.dequeue(tx, wanted, n, name, lease_us))
+        return self._commits.write(lambda tx: store.dequeue(tx, wanted, n, name, lease_us))
 
     # The holder's operations (T-3 to T-7)
 
@@ -216,7 +217,7 @@ class Queue:
     def extend(self, job: Job, lease: Duration | None = None, *, transaction: Any = None) -> datetime:
         """Renew the lease (T-7, a heartbeat); the new end of it, never an earlier one. Raises LeaseLost."""
         lease_us = self._lease_us(lease)
-        reply = self._write(lambda tx: store.extend(tx, job, lease_us), transaction)
+        reply = self._commits.write(lambda tx: store.extend(tx, job, lease_us), transaction)
         if isinstance(reply, Lost):
             raise _lease_lost(job)
         return values.moment(reply.lease_expires_at_us)
@@ -247,7 +248,7 @@ class Queue:
             replies = {index: store.extend(tx, jobs[index], lease_us) for index in ordered}
             return [replies[index] for index in range(len(jobs))]
 
-        return self._write(work)
+        return self._commits.write(work)
 
     def exchange(
         self,
@@ -259,49 +260,23 @@ class Queue:
         lease_us: int | None = None,
     ) -> Exchange:
         """Settle what has ended, in order, then claim up to ``n`` jobs, in one transaction (spec §5)."""
-        draws = [self.clock.draw() for _ in settlements]
         name = self.worker if worker is None else worker
         lease = self.lease_us if lease_us is None else lease_us
 
-        def work(settle: Settling, tx: Transaction) -> Exchange:
-            replies = settle(tx, settlements, self.backoff, draws)
-            if replies is None:
-                raise _SomeLost
-            return Exchange(replies, store.dequeue(tx, types, n, name, lease) if n else [])
+        def claim(tx: Transaction) -> list[Job]:
+            return store.dequeue(tx, types, n, name, lease) if n else []
 
-        try:
-            with suppress(_SomeLost):
-                return self.database.write(partial(work, store.settle_held))
-            return self.database.write(partial(work, store.settle_many))
-        except CommitUnknown as unknown:
-            return self._resolve(settlements, draws, unknown)
+        return self._commits.exchange(settlements, claim)
 
     def _settle(self, settlement: Settlement, transaction: Any) -> Settled:
         if transaction is None:
             reply = self.exchange([settlement], 0, None).replies[0]
         else:
             draw = self.clock.draw()
-            reply = self._write(lambda tx: store.settle(tx, settlement, self.backoff, draw), transaction)
+            reply = self._commits.write(lambda tx: store.settle(tx, settlement, self.backoff, draw), transaction)
         if isinstance(reply, Lost):
             raise _lease_lost(settlement.job)
         return reply
-
-    def _resolve(self, settlements: Sequence[Settlement], draws: Sequence[float], why: CommitUnknown) -> Exchange:
-        """An exchange whose commit got no answer: each settlement looks at its row (spec §5, unknown outcomes).
-
-        Claims that it may have made are left to the sweep: nobody was told of them, so nobody has begun them.
-        """
-
-        def work(tx: Transaction) -> list[Reply]:
-            return [
-                store.settled_as(tx, settlement, self.backoff, draw) or store.settle(tx, settlement, self.backoff, draw)
-                for settlement, draw in zip(settlements, draws, strict=True)
-            ]
-
-        try:
-            return Exchange(self.database.write(work), [])
-        except (CommitUnknown, DatabaseUnavailable, LookupError) as still:
-            raise OutcomeUnknown(f"the connection was lost at commit, and then: {still}") from why
 
     @contextmanager
     def completing(self, job: Job, result: Json = None) -> Iterator[Any]:
@@ -319,24 +294,15 @@ class Queue:
                 if isinstance(store.settle(tx, settlement, self.backoff, 0.0), Lost):
                     raise _lease_lost(job)
         except CommitUnknown as unknown:
-            self._require_completed(settlement, unknown)
+            self._commits.require_completed(settlement, unknown)
         job.settled = True
-
-    def _require_completed(self, settlement: Complete, why: CommitUnknown) -> None:
-        """After a commit of ``completing`` that got no answer: return only if the row tells that it happened."""
-        try:
-            happened = self.database.read(lambda tx: store.settled_as(tx, settlement, self.backoff, 0.0))
-        except (DatabaseUnavailable, LookupError) as still:
-            raise OutcomeUnknown(f"the connection was lost at commit, and then: {still}") from why
-        if happened is None:
-            raise DatabaseUnavailable("the connection was lost at commit; nothing was stored", transient=True) from why
 
     # Recovery (T-8)
 
     def expired(self, limit: int = SWEEP_BATCH) -> list[Expired]:
         """Look for expired leases, inside a write transaction (spec §5, W-3): the first half of a careful sweep."""
         values.whole(limit, "limit", 1, values.MAX_INT32)
-        return self._write(lambda tx: store.expired(tx, limit))
+        return self._commits.write(lambda tx: store.expired(tx, limit))
 
     def sweep(self, looked: Sequence[Expired] | None = None) -> list[Swept]:
         """Take expired claims from their holders (T-8): failed with backoff, or dead after the last attempt.
@@ -348,14 +314,14 @@ class Queue:
             return self._sweep(looked)
         swept: list[Swept] = []
         while True:
-            batch = self._write(self._look_and_sweep)
+            batch = self._commits.write(self._look_and_sweep, sure=never)
             swept += batch
             if len(batch) < SWEEP_BATCH:
                 return swept
 
     def _sweep(self, looked: Sequence[Expired]) -> list[Swept]:
         drawn = [(look, self.clock.draw()) for look in sorted(looked, key=lambda look: look.id)]
-        return self._write(lambda tx: store.sweep(tx, drawn, self.backoff))
+        return self._commits.write(lambda tx: store.sweep(tx, drawn, self.backoff), sure=never)
 
     def _look_and_sweep(self, tx: Transaction) -> list[Swept]:
         looked = sorted(store.expired(tx, SWEEP_BATCH), key=lambda look: look.id)
@@ -369,12 +335,12 @@ class Queue:
         A running handler is told at its next heartbeat; its outcome is dropped.
         """
         key = values.id_bytes(id)
-        return self._write(lambda tx: store.cancel(tx, key), transaction)
+        return self._commits.write(lambda tx: store.cancel(tx, key), transaction, sure=bool)
 
     def requeue(self, id: str, *, transaction: Any = None) -> bool:
         """Start a dead or failed job afresh (T-10); False if it is neither. Raises DuplicateKey."""
         key = values.id_bytes(id)
-        done = self._write(lambda tx: store.requeue(tx, key), transaction)
+        done = self._commits.write(lambda tx: store.requeue(tx, key), transaction, sure=bool)
         if isinstance(done, KeyTaken):
             raise DuplicateKey(done.key, done.holder)
         return done
@@ -390,7 +356,7 @@ class Queue:
         """cancel by ids, or every job that the filter names; how many were really cancelled."""
         which = arguments.job_filter(status, type, unique_key)
         pages = self._pages(ids, which, sources(Event.CANCEL))
-        return sum(self._write(partial(store.cancel_many, ids=page)) for page in pages)
+        return sum(self._commits.write(partial(store.cancel_many, ids=page), sure=never) for page in pages)
 
     def requeue_many(
         self,
@@ -404,7 +370,7 @@ class Queue:
         which = arguments.job_filter(status, type, unique_key)
         count, duplicates = 0, []
         for page in self._pages(ids, which, sources(Event.REQUEUE)):
-            done = self._write(partial(store.requeue_many, ids=page))
+            done = self._commits.write(partial(store.requeue_many, ids=page), sure=never)
             count += sum(reply is True for reply in done)
             duplicates += [
                 values.id_text(id) for id, reply in zip(page, done, strict=True) if isinstance(reply, KeyTaken)
@@ -445,7 +411,8 @@ class Queue:
         deleted = 0
         for status in sorted(set(chosen)):
             while True:
-                batch = self._write(partial(store.cleanup, status=status, retention_us=retention_us, n=CLEANUP_BATCH))
+                work = partial(store.cleanup, status=status, retention_us=retention_us, n=CLEANUP_BATCH)
+                batch = self._commits.write(work, sure=never)
                 deleted += batch
                 if batch and progress:
                     progress(deleted)
@@ -525,27 +492,8 @@ class Queue:
         )
         return self.database.read(lambda tx: store.list_page(tx, which, position, limit, wide=payloads))
 
-    # Transactions
-
-    def _write(self, work: Callable[[Transaction], T], transaction: Any = None) -> T:
-        if transaction is not None:
-            return self.database.joined(transaction).write(work)
-        try:
-            return self.database.write(work)
-        except CommitUnknown:
-            # Everything but settlements is safe to do again: an enqueue has its id, the rest re-tests what it changes.
-            pass
-        try:
-            return self.database.write(work)
-        except (CommitUnknown, DatabaseUnavailable) as still:
-            raise OutcomeUnknown(f"the connection was lost at commit, and then: {still}") from still
-
     def _lease_us(self, lease: Duration | None) -> int:
         return self.lease_us if lease is None else values.duration(lease, "lease")
-
-
-class _SomeLost(Exception):
-    """Internal: rolls back an exchange of which some lease is lost: then each settlement is answered by itself."""
 
 
 def _connect(url: str, name: str, synchronous: str, wait_us: int, clock: Clock) -> Database:
