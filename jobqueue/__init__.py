@@ -1,5 +1,6 @@
 """A durable job queue in your own database: SQLite, or PostgreSQL when one machine is outgrown."""
 
+from jobqueue.aio import AsyncQueue
 from jobqueue.backoff import Backoff
 from jobqueue.errors import (
     DatabaseUnavailable,
@@ -11,6 +12,7 @@ from jobqueue.errors import (
     SchemaMismatch,
     WrongUse,
 )
+from jobqueue.handlers import Discard, Handlers, Retry, Snooze
 from jobqueue.queue import Queue
 from jobqueue.types import (
     Complete,
@@ -27,15 +29,19 @@ from jobqueue.types import (
     Swept,
     status_summary,
 )
+from jobqueue.worker import Worker
 
 __all__ = [
+    "AsyncQueue",
     "Backoff",
     "Complete",
     "DatabaseUnavailable",
+    "Discard",
     "DuplicateKey",
     "Expired",
     "Extended",
     "Fail",
+    "Handlers",
     "InvalidArgument",
     "Job",
     "JobQueueError",
@@ -46,10 +52,13 @@ __all__ = [
     "Queue",
     "Release",
     "Requeued",
+    "Retry",
     "SchemaMismatch",
     "Settled",
+    "Snooze",
     "Status",
     "Swept",
+    "Worker",
     "WrongUse",
     "status_summary",
 ]

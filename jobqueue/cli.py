@@ -400,7 +400,7 @@ def work(
     db: Db,
     target: Annotated[str, typer.Argument(metavar="MODULE:HANDLERS", help="The Handlers to run, like app:handlers.")],
     drain: Annotated[bool, typer.Option("--drain", help="Stop when no job is due.")] = False,
-    concurrency: Annotated[int, typer.Option("--concurrency", help="Handlers at a time.")] = 3,
+    concurrency: Annotated[int, typer.Option("--concurrency", help="Handlers at a time.")] = 1,
     mode: Annotated[
         str,
         typer.Option(
@@ -421,11 +421,13 @@ def work(
     queue: Name = "jobs",
 ) -> None:
     """Run jobs until stopped by SIGTERM or Ctrl-C: running handlers may end, a second signal stops at once."""
+    from jobqueue.cli_work import load
     from jobqueue.cli_work import work as run_worker
 
+    handlers = load(target)  # Before the database is opened, and perhaps created.
     options = {name: duration(text, f"--{name}") for name, text in (("grace", grace), ("retention", retention)) if text}
     with _opened(db, queue, create=True, lease=duration(lease, "--lease")) as opened:
-        run_worker(opened, target, drain=drain, verbose=verbose, concurrency=concurrency, mode=mode, **options)
+        run_worker(opened, handlers, drain=drain, verbose=verbose, concurrency=concurrency, mode=mode, **options)
 
 
 @app.command()

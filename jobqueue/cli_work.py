@@ -15,12 +15,11 @@ from jobqueue.queue import Queue
 from jobqueue.worker import Worker
 
 
-def work(queue: Queue, target: str, *, drain: bool, verbose: bool, **options: Any) -> None:
-    """Run a worker with the handlers of ``target`` until it is stopped, or drained."""
-    handlers = load(target)
+def work(queue: Queue, handlers: Handlers, *, drain: bool, verbose: bool, **options: Any) -> None:
+    """Run a worker until it is stopped, or drained."""
     logging.basicConfig(
         stream=sys.stderr,
-        level=logging.INFO if verbose else logging.WARNING,
+        level=logging.DEBUG if verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     Worker(queue, handlers, **options).run(drain=drain)

@@ -16,11 +16,12 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
 from jobqueue import cli_values, demo_worker
 from jobqueue.cli_show import complain, err, out, plain, progress, say_json, table
@@ -52,6 +53,7 @@ class Outcome:
 
     files: int
     attempts: int = 0
+    done_before_kill: int = 0
     held: int = 0
     recovered: int = 0
     seconds: float = 0.0
@@ -83,14 +85,15 @@ def demo(directory: Path | None, db: str | None, name: str, *, as_json: bool = F
 def _run(queue: Queue, url: str, files: Sequence[File], shown: Progress) -> Outcome:
     started = queue.clock.monotonic()
     ids = _enqueue(queue, files)
-    held_id = ids[len(ids) // 2]
     task = shown.add_task("hashing", total=len(files))
-    with _workers(url, queue.name) as workers:
-        held = _kill_holder(queue, held_id, workers, shown, task)
+    with _workers(url, queue.name) as hands:
+        held = _kill_holder(queue, hands, shown, task)
+        done = queue.counts()[Status.COMPLETED]
         shown.update(task, description=f"one of {WORKERS} workers killed with {len(held)} jobs; recovering them")
-        _until_done(queue, workers, shown, task)
+        _until_done(queue, hands, shown, task)
     shown.update(task, description="checking every digest")
     outcome = _checked(queue, dict(zip(ids, files, strict=True)), held)
+    outcome.done_before_kill = done
     outcome.seconds = queue.clock.monotonic() - started
     return outcome
 
@@ -141,32 +144,32 @@ def _enqueue(queue: Queue, files: Sequence[File]) -> list[str]:
 # The workers
 
 
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """A worker process, and the pipe over which it says that it is in the middle of the held job."""
+
+    process: BaseProcess
+    pipe: Connection
+
+
 @contextmanager
-def _workers(url: str, name: str) -> Iterator[dict[str, BaseProcess]]:
-    """Worker processes by their names in the database; stopped at the end, whatever happens."""
+def _workers(url: str, name: str) -> Iterator[list[Hand]]:
+    """The worker processes; stopped at the end, whatever happens."""
     # Spawned, not forked: a database handle must not cross a fork. The URL goes through a pipe: ps shows no password.
     context = multiprocessing.get_context("spawn")
-    started: list[tuple[BaseProcess, Any]] = []
+    hands: list[Hand] = []
     try:
         for _ in range(WORKERS):
-            listen, said = context.Pipe(duplex=False)
+            pipe, said = context.Pipe(duplex=False)
             process = context.Process(target=demo_worker.run, args=(url, name, said), daemon=True)
             process.start()
             said.close()
-            started.append((process, listen))
-        yield {_name_of(listen): process for process, listen in started}
+            hands.append(Hand(process, pipe))
+        yield hands
     finally:
-        _stop([process for process, _ in started])
-        for _, listen in started:
-            listen.close()
-
-
-def _name_of(listen: Any) -> str:
-    try:
-        name: str = listen.recv()
-    except EOFError:
-        raise JobQueueError("a worker process ended before it began to work") from None
-    return name
+        _stop([hand.process for hand in hands])
+        for hand in hands:
+            hand.pipe.close()
 
 
 def _stop(processes: Iterable[BaseProcess]) -> None:
@@ -183,26 +186,25 @@ def _reap(process: BaseProcess) -> None:
         process.join()
 
 
-def _kill_holder(queue: Queue, held_id: str, workers: dict[str, BaseProcess], shown: Progress, task: Any) -> list[str]:
-    """Kill the worker that is in the middle of the held job, with SIGKILL; the ids that it held when it was dead."""
-    for _ in _looks(queue, workers, shown, task):
-        view = queue.get(held_id)
-        if view is not None and view.status is Status.RUNNING and view.worker in workers:
-            victim = view.worker
-            break
-    else:
-        return []
-    workers[victim].kill()
-    workers.pop(victim).join()
-    return [view.id for view in _pages(queue, status=Status.RUNNING) if view.worker == victim]
+def _kill_holder(queue: Queue, hands: list[Hand], shown: Progress, task: TaskID) -> list[str]:
+    """Kill, with SIGKILL, the worker that is in the middle of the held job; the ids that it held when it was dead."""
+    for _ in _looks(queue, hands, shown, task):
+        for hand in hands:
+            if hand.pipe.poll():
+                victim = hand.pipe.recv()
+                hand.process.kill()
+                hand.process.join()
+                hands.remove(hand)
+                return [view.id for view in _pages(queue, status=Status.RUNNING) if view.worker == victim]
+    return []
 
 
-def _until_done(queue: Queue, workers: dict[str, BaseProcess], shown: Progress, task: Any) -> None:
-    for _ in _looks(queue, workers, shown, task):
+def _until_done(queue: Queue, hands: list[Hand], shown: Progress, task: TaskID) -> None:
+    for _ in _looks(queue, hands, shown, task):
         pass
 
 
-def _looks(queue: Queue, workers: dict[str, BaseProcess], shown: Progress, task: Any) -> Iterator[None]:
+def _looks(queue: Queue, hands: list[Hand], shown: Progress, task: TaskID) -> Iterator[None]:
     """A look now and then, until every job has ended, or nothing has moved for so long that nothing will."""
     ended, moved = -1, queue.clock.monotonic()
     while True:
@@ -213,11 +215,11 @@ def _looks(queue: Queue, workers: dict[str, BaseProcess], shown: Progress, task:
             return
         if now_ended != ended:
             ended, moved = now_ended, queue.clock.monotonic()
-        yield
-        if any(not process.is_alive() for process in workers.values()):
+        if not all(hand.process.is_alive() for hand in hands):
             raise JobQueueError("a worker process ended that nobody had killed")
         if queue.clock.monotonic() - moved > STUCK:
             raise JobQueueError(f"no job has ended for {STUCK:g} s")
+        yield
         queue.clock.sleep(LOOK)
 
 
@@ -304,6 +306,7 @@ def _rows(outcome: Outcome, url: str, name: str) -> list[tuple[str, object]]:
         ("files", outcome.files),
         ("jobs completed", outcome.files - len(outcome.unfinished)),
         ("attempts", outcome.attempts),
+        ("killed", f"one of {WORKERS} worker processes, when {outcome.done_before_kill} jobs were completed"),
         ("recovered jobs", f"{outcome.recovered} of {outcome.held} that the killed worker held"),
         ("jobs/s", f"{outcome.jobs_per_second:.0f} (without those recovered, from first start to last end)"),
         ("seconds in all", f"{outcome.seconds:.1f}"),
