@@ -125,8 +125,9 @@ def duration(value: object, name: str, *, zero: bool = False) -> int:
     """A duration in microseconds, from seconds or a timedelta; more than 0, or from 0 where ``zero``."""
     if isinstance(value, timedelta):
         micros = value // MICROSECOND
-    elif isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value):
-        micros = round(value * 1_000_000)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        # Bounded before it is multiplied: what is huge, or not a number, would overflow.
+        micros = round(value * 1_000_000) if abs(value) < MAX_DURATION else -1
     else:
         raise InvalidArgument(f"{name} must be seconds or a timedelta, not {_shown(value)}")
     if not (0 if zero else 1) <= micros <= MAX_DURATION:

@@ -1,0 +1,241 @@
+"""Parts that processes of their own play in the tests: ``python -m tests.faults.actors PART ARGUMENTS``.
+
+A part says and hears JSON, a line each, so that nobody waits by the clock. A process that makes others does so by
+forking before it has any thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from jobqueue import Discard, Handlers, Job, Queue, Retry, Snooze, Worker
+from jobqueue.backoff import Backoff
+from jobqueue.protocols import Transaction
+
+AT_ONCE = Backoff(base_us=1000, cap_us=1000)
+
+
+def say(what: Any = None) -> None:
+    os.write(1, json.dumps(what).encode() + b"\n")
+
+
+def hear() -> Any:
+    return json.loads(sys.stdin.readline() or "null")
+
+
+def note(log: str, line: str) -> None:
+    """Append a line, in one write, to a file that several processes write to."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        os.write(descriptor, line.encode() + b"\n")
+    finally:
+        os.close(descriptor)
+
+
+# Handlers: the payload says what to do, and where to note that it began
+
+
+def perform(job: Job) -> Any:
+    """Note the start, then do as the payload says."""
+    wanted = job.payload
+    if "log" in wanted:
+        note(wanted["log"], f"{job.id} {job.attempts}")
+    return DEEDS[wanted.get("do", "return")](job)
+
+
+async def perform_async(job: Job) -> Any:
+    return perform(job)
+
+
+def _never(job: Job) -> None:
+    threading.Event().wait()
+
+
+def _exit(job: Job) -> None:
+    os._exit(137)
+
+
+def _retry(job: Job) -> None:
+    raise Retry(0)
+
+
+def _snooze(job: Job) -> None:
+    raise Snooze(0)
+
+
+def _discard(job: Job) -> None:
+    raise Discard("given up")
+
+
+def _until_removed(job: Job) -> str:
+    """Run until the test removes a file."""
+    while os.path.exists(job.payload["while"]):
+        threading.Event().wait(0.005)
+    return "done"
+
+
+DEEDS: dict[str, Callable[[Job], Any]] = {
+    "return": lambda job: "done",
+    "never": _never,
+    "exit": _exit,
+    "retry": _retry,
+    "snooze": _snooze,
+    "discard": _discard,
+    "wait": _until_removed,
+}
+
+HANDLERS = Handlers(perform)
+
+
+# Parts
+
+
+def worker(url: str, options: dict[str, Any]) -> None:
+    """Run a worker in the main thread, as a program would; then say that it has ended."""
+    opening = {key: options.pop(key) for key in ("lease", "busy_timeout") if key in options}
+    with Queue.open(url, backoff=AT_ONCE, **opening) as queue:
+        say("ready")
+        Worker(queue, HANDLERS, **{"poll_interval": 0.1, **options}).run()
+    say("ended")
+
+
+def lock(path: str) -> None:
+    """Hold SQLite's write lock whenever told to, until told otherwise."""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=60)
+    while hear() == "lock":
+        connection.execute("begin immediate")
+        say("locked")
+        hear()
+        connection.execute("commit")
+        say("free")
+
+
+def crowd(task: str, count: int, arguments: list[Any]) -> None:
+    """Fork ``count`` processes that do one task, beginning at one moment; say what each returned."""
+    gate, opening = os.pipe()
+    children = []
+    for number in range(count):
+        answer, reply = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(opening)
+            os.read(gate, 1)  # Ends when the parent closes its side.
+            _answer(reply, TASKS[task], number, arguments)
+        os.close(reply)
+        children.append((pid, answer))
+    os.close(opening)
+    results = []
+    for pid, answer in children:
+        with os.fdopen(answer, "rb") as pipe:
+            results.append(json.loads(pipe.read() or b'{"raised": "it died"}'))
+        os.waitpid(pid, 0)
+    say(results)
+
+
+def _answer(reply: int, task: Callable[..., Any], number: int, arguments: list[Any]) -> None:
+    try:
+        result = {"returned": task(number, *arguments)}
+    except BaseException as error:
+        result = {"raised": f"{type(error).__name__}: {error}"}
+    with os.fdopen(reply, "wb") as pipe:
+        pipe.write(json.dumps(result).encode())
+    os._exit(0)
+
+
+def drain(number: int, url: str, synchronous: str) -> list[str]:
+    """Dequeue and complete until nothing is due; the ids."""
+    done = []
+    with Queue.open(url, synchronous=synchronous) as queue:  # type: ignore[arg-type]
+        while (job := queue.dequeue()) is not None:
+            queue.complete(job)
+            done.append(job.id)
+    return done
+
+
+def create(number: int, url: str, name: str) -> str:
+    """Open a queue that may not be there yet, and use it."""
+    with Queue.open(url, name=name) as queue:
+        return queue.enqueue("t", number)
+
+
+def sweep(number: int, url: str) -> list[str]:
+    """Sweep by one look; the ids."""
+    with Queue.open(url) as queue:
+        return [swept.id for swept in queue.sweep()]
+
+
+def bustle(number: int, url: str, seconds: float) -> dict[str, int]:
+    """Be one of those who use a queue at the same time; what was done, by kind."""
+    roles: list[Callable[[Queue], object]] = [
+        lambda queue: queue.enqueue("t", {"by": number}),
+        _work_once, _work_once, _work_once, _work_once,
+        lambda queue: queue.sweep(),
+        lambda queue: queue.counts(),
+        lambda queue: queue.enqueue_many([{"type": "t"}, {"type": "u"}]),
+    ]  # fmt: skip
+    act = roles[number % len(roles)]
+    rounds = done = 0
+    with Queue.open(url) as queue:
+        until = queue.clock.monotonic() + seconds
+        while queue.clock.monotonic() < until:
+            done += bool(act(queue))
+            rounds += 1
+    return {"rounds": rounds, "done": done}
+
+
+def _work_once(queue: Queue) -> object:
+    job = queue.dequeue()
+    if job is not None:
+        queue.extend(job)
+        queue.complete(job)
+    return job
+
+
+TASKS: dict[str, Callable[..., Any]] = {"drain": drain, "create": create, "sweep": sweep, "bustle": bustle}
+
+
+def die_at(url: str, point: str, lease: float) -> None:
+    """Claim a job, handle it and record it, and be killed at one point of that."""
+    queue = Queue.open(url, lease=lease, backoff=AT_ONCE)
+    write, writes = queue.database.write, iter(("claim", "outcome"))
+
+    def deadly(work: Callable[[Transaction], Any]) -> Any:
+        name = next(writes)
+
+        def inside(tx: Transaction) -> Any:
+            result = work(tx)
+            _die_if(point == f"before the {name} commits")
+            return result
+
+        result = write(inside)
+        _die_if(point == f"after the {name} commits")
+        return result
+
+    queue.database.write = deadly  # type: ignore[method-assign]
+    job = queue.dequeue()
+    assert job is not None
+    _die_if(point == "in the handler")
+    queue.complete(job, "done")
+
+
+def _die_if(here: bool) -> None:
+    if here:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(part: str, arguments: Iterable[Any]) -> None:
+    PARTS[part](*arguments)
+
+
+PARTS: dict[str, Callable[..., None]] = {"worker": worker, "lock": lock, "crowd": crowd, "die_at": die_at}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))
