@@ -30,7 +30,6 @@ from jobqueue.sql import for_queue
 T = TypeVar("T")
 SHORTEST_WAIT, LONGEST_WAIT = 0.005, 1.0  # Seconds before a transaction is tried again.
 BEGIN = "begin isolation level read committed"
-BEGIN_READ = "begin isolation level read committed read only"
 FOR_SOON = frozenset({"enqueue", "requeue"})
 FOR_LATER = frozenset({"release", "retry", "sweep_retry"})
 COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
@@ -176,7 +175,7 @@ class PostgresDatabase:
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
         with self._pool.session() as session:
-            session.cursor.execute(BEGIN_READ)
+            session.cursor.execute(BEGIN)
             try:
                 return work(self._transaction(session.cursor))
             finally:

@@ -323,7 +323,7 @@ where id = %(id)s and fence = %(fence)s and attempts = %(attempts)s and status i
 -- The jobs that a bulk cancel or requeue looks at, page by page.
 select seq, id from "{schema}"."{queue}"
 where seq > %(after)s
-    and status in (select value from json_array_elements_text(%(statuses)s::json) as value)
+    and status = any (array(select value from json_array_elements_text(%(statuses)s::json) as value))
     and (%(type)s::text is null or type = %(type)s)
     and (%(unique_key)s::text is null or unique_key = %(unique_key)s)
 order by seq

@@ -1,0 +1,1 @@
+"""What only PostgreSQL can get wrong: other sessions, lost connections, isolation, plans, notifications."""

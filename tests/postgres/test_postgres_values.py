@@ -1,0 +1,95 @@
+"""What is stored reads back equal, as on SQLite; what cannot be stored is refused first (B43, B45, B76, B115)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from jobqueue import InvalidArgument, Status
+from jobqueue.postgres_errors import mapped
+from tests.postgres.conftest import OpenPostgres, OpenSession
+
+NESTED: Any = 1
+for _ in range(200):
+    NESTED = [NESTED]
+VALUES = [
+    *(-0.0, 0.1, 1e-320, 1.7976931348623157e308, 2**70, -(2**70), "", "'\";--%s%(x)s{queue}", "\U0001f600\u2028"),
+    *(NESTED, {"": None, "a b": [True, False]}, {"z": 1, "a": 2}, "x" * 1_000_000),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
+def test_b115_payload_and_result_read_back_equal(open_postgres: OpenPostgres, value: Any) -> None:
+    queue = open_postgres()
+    id = queue.enqueue("t", value)
+    job = queue.dequeue()
+    assert job is not None
+    queue.complete(job, value)
+    view = queue.get(id)
+    assert view is not None
+    for found in (job.payload, view.payload, view.result):
+        assert found == value
+        assert not isinstance(value, float) or math.copysign(1, found) == math.copysign(1, value)
+        assert not isinstance(value, dict) or list(found) == list(value)
+
+
+@pytest.mark.parametrize("value", ["x\0y", {"k\0": 1}, "\ud800", math.nan, math.inf, {1: 2}, b"b", 1j])
+def test_b43_b45_what_cannot_be_stored_is_refused_and_finished_work_is_kept(
+    open_postgres: OpenPostgres, value: Any
+) -> None:
+    queue = open_postgres()
+    with pytest.raises(InvalidArgument):
+        queue.enqueue("t", value)
+    assert queue.list() == []
+    queue.enqueue("t")
+    job = queue.dequeue()
+    assert job is not None
+    with pytest.raises(InvalidArgument):
+        queue.complete(job, value)
+    assert queue.counts()[Status.DEAD] == 1
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\udcff", "'; drop table jobs; --", "%s %(now)s", "x" * 50_000])
+def test_b44_b45_any_error_text_is_recorded(open_postgres: OpenPostgres, text: str) -> None:
+    queue = open_postgres()
+    id = queue.enqueue("t", max_attempts=1)
+    job = queue.dequeue()
+    assert job is not None
+    queue.fail(job, ValueError(text))
+    view = queue.get(id)
+    assert view is not None
+    assert view.error is not None
+    assert view.error[:5] == text[:5].replace("\0", "\ufffd").replace("\udcff", "\ufffd")
+
+
+def test_longest_type_key_and_worker_of_the_widest_characters_fit_the_indexes(open_postgres: OpenPostgres) -> None:
+    queue = open_postgres()
+    queue.enqueue("\U0001f600" * 200, unique_key="\U0001f511" * 500)
+    job = queue.dequeue(worker="\U0001f477" * 200)
+    assert job is not None
+    queue.complete(job)
+
+
+def test_b76_a_document_that_is_not_what_it_was_is_shown_and_does_not_stop_the_queue(
+    open_postgres: OpenPostgres, session: OpenSession
+) -> None:
+    """The json column refuses text that is not JSON, so a row changed by hand is JSON still."""
+    queue, connection = open_postgres(), session(autocommit=True)
+    queue.enqueue("t", {"a": 1})
+    connection.execute("update jobs set payload = '[]'")
+    job = queue.dequeue()
+    assert job is not None
+    assert job.payload == []
+
+
+def test_an_error_of_the_driver_does_not_quote_the_row(open_postgres: OpenPostgres, session: OpenSession) -> None:
+    open_postgres()
+    row = "gen_random_uuid(), 't', 'lost', 0, 0, 1, 0, now(), now(), '\"secret\"'"
+    columns = "id, type, status, priority, attempts, max_attempts, fence, scheduled_at, created_at, payload"
+    with pytest.raises(psycopg.errors.CheckViolation, match="secret") as raised:
+        session().execute(sql.SQL(f"insert into jobs ({columns}) values ({row})"))
+    assert "secret" not in str(mapped(raised.value, "here"))
