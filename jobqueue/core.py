@@ -481,7 +481,7 @@ class Core:
         patience = -inf if self._stopping else self.settings.heartbeat
         stale = []
         for key, claim in self.waiting.items():
-            if at - claim.claimed < patience:
+            if at < claim.claimed + patience:
                 break
             stale.append(key)
         if stale:
@@ -532,14 +532,16 @@ class Core:
         """How many more claims can start soon (W-1): one for each free slot, and more while handlers are quick."""
         if self._stopping:
             return 0
-        settings, occupied = self.settings, len(self.waiting) + len(self.running)
+        settings, running = self.settings, len(self.running)
         limit = settings.concurrency
+        if self.waiting:  # They take the free slots at once; what is beyond them stands in line.
+            return max(0, limit - running - len(self.waiting))
         if self._pace is not None and self._pace < self._soon:
             stuck = sum(at - claim.since > self._soon for claim in self.running.values())
             quick = int(self._soon / max(self._pace, 1e-6)) * (limit - stuck)
             # The line doubles at most, so that one quick handler does not fetch a crowd of slow ones.
-            limit = max(limit, min(stuck + quick, settings.batch, occupied + limit + 2 * self._ended_since))
-        return max(0, limit - occupied)
+            limit = max(limit, min(stuck + quick, settings.batch, running + limit + 2 * self._ended_since))
+        return max(0, limit - running)
 
     def _must_settle(self, at: float) -> bool:
         """Outcomes are sent together when no claim is left in line; a slow handler in between does not hold them up."""
