@@ -148,8 +148,14 @@ def instant(value: object, name: str) -> int:
 
 
 def moment(micros: int) -> datetime:
-    """Microseconds since 1970 as an aware datetime in UTC."""
-    return EPOCH + micros * MICROSECOND
+    """Microseconds since 1970 as an aware datetime in UTC.
+
+    What is beyond every datetime (a row changed by hand) is the first or last that there is: it must not hide its job.
+    """
+    try:
+        return EPOCH + micros * MICROSECOND
+    except OverflowError:
+        return (datetime.max if micros > 0 else datetime.min).replace(tzinfo=UTC)
 
 
 def id_bytes(value: object) -> bytes:

@@ -9,13 +9,17 @@ import json
 import os
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
+
+import psycopg
 
 from jobqueue import Job, JobView, Queue
 from jobqueue.clock import SystemClock
@@ -37,6 +41,14 @@ def row(queue: Queue, id: str) -> JobView:
     view = queue.get(id)
     assert view is not None
     return view
+
+
+def change(backend: str, url: str, statement: str) -> None:
+    """Change the table by hand, past the library."""
+    connection: Any = sqlite3.connect(url) if backend == "sqlite" else psycopg.connect(url)
+    with closing(connection):
+        connection.execute(statement)
+        connection.commit()
 
 
 def until(condition: Callable[[], T], seconds: float = LONG) -> T:

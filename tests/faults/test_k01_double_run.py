@@ -83,6 +83,7 @@ def test_b02_a_claim_that_changed_no_row_gives_no_job(
         assert claim(other).id == first
         assert claim(queue).id == second
     else:  # One statement finds and marks: what it marked and has not committed is passed over.
+
         def half(tx: Transaction) -> Any:
             rows = tx.claim({"types": '["t"]', "n": 1, "worker": "a", "lease": 1_000_000, "now": tx.now_us})
             assert claim(other).id == second
@@ -110,7 +111,9 @@ def test_b03_threads_on_one_handle_get_each_job_once(live: Queue, full: bool) ->
 
 
 @pytest.mark.parametrize("meanwhile", ["completes", "completes late and is claimed anew", "extends"])
-def test_b05_a_sweep_tests_again_what_it_looked_at(queue: Queue, clock: ManualClock, table: Table, meanwhile: str) -> None:
+def test_b05_a_sweep_tests_again_what_it_looked_at(
+    queue: Queue, clock: ManualClock, table: Table, meanwhile: str
+) -> None:
     id = queue.enqueue("t", max_attempts=9)
     holder = claim(queue, worker="a")
     clock.advance(EXPIRED)
