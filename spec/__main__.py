@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from spec import manifest, mutants
+from spec import manifest, mutants, trace
 from spec.check import Verdict, check_all, never_fired, pins
 from spec.table import print_mutants, print_verdicts
 
@@ -34,13 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def check_models(options: argparse.Namespace) -> int:
     models = [
-        model
-        for model in manifest.load()
-        if (options.deep or not model.deep) and (options.only or "") in model.name
+        model for model in manifest.load() if (options.deep or not model.deep) and (options.only or "") in model.name
     ]
     started = time.monotonic()
     verdicts = check_all(models, say)
-    idle = {} if options.only else never_fired(verdicts)
+    idle = [] if options.only else never_fired(verdicts, trace.actions(models))
     if options.update:
         update(verdicts)
     if options.json:
@@ -50,9 +48,9 @@ def check_models(options: argparse.Namespace) -> int:
     return 0 if verdicts and all(verdict.ok for verdict in verdicts) and not idle else 1
 
 
-def as_object(verdict: Verdict, idle: dict[str, list[str]]) -> dict[str, object]:
+def as_object(verdict: Verdict, idle: Sequence[str]) -> dict[str, object]:
     model, run = verdict.model, verdict.run
-    never = idle.get(model.module, []) if model.fails is None and model.coverage else []
+    never = [action for action in idle if action.startswith(f"{model.module}!")]
     return {
         "name": model.name,
         "module": model.module,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spec import tlc
@@ -40,7 +39,7 @@ class Verdict:
 
 
 def checked(model: Model, say: Say = lambda line: None, directory: Path = TLA) -> Verdict:
-    options = ("-coverage", "60") if model.coverage and model.fails is None else ()
+    options = ("-coverage", "60") if model.coverage else ()
     heap = "8g" if model.deep else "2g"
     try:
         run = tlc.run(directory, model.module, model.cfg, options=options, heap=heap,
@@ -56,8 +55,7 @@ def named(run: tlc.Run, model: Model) -> tlc.Run:
     if run.violated != "Temporal properties":
         return run
     name = model.properties[-1] if len(model.properties) == 1 else "a liveness property"
-    return tlc.Run(states=run.states, distinct=run.distinct, depth=run.depth, seconds=run.seconds, violated=name,
-                   trace_length=run.trace_length, fired=run.fired, trace=run.trace)  # fmt: skip
+    return replace(run, violated=name)
 
 
 def pins(model: Model, run: tlc.Run) -> dict[str, int]:
@@ -76,30 +74,10 @@ def differences(model: Model, run: tlc.Run) -> Iterator[str]:
         yield f"pinned {model.pinned}, got {actual}"
 
 
-def actions_of(module: str, directory: Path = TLA) -> set[str]:
-    """The actions of a module: the definitions that a clause labels and that set a primed variable."""
-    text = (directory / f"{module}.tla").read_text(encoding="utf-8")
-    return {name for name, _, body in definitions(text) if "'" in body or "UNCHANGED" in body}
-
-
-def definitions(text: str) -> Iterator[tuple[str, str, str]]:
-    """Each labelled definition `Name(args) == \\* T-1 W-2`: its name, its labels, its body."""
-    heads = list(re.finditer(r"(?m)^(\w+)(?:\([^)]*\))?\s*==(.*)$", text))
-    for head, after in zip(heads, [*heads[1:], None], strict=True):
-        label = re.search(r"\\\*((?: [TGNW]-\d+)+)\s*$", head.group(2))
-        if label:
-            yield head.group(1), label.group(1).strip(), text[head.end() : after.start() if after else len(text)]
-
-
-def never_fired(verdicts: Iterable[Verdict]) -> dict[str, list[str]]:
-    """Per module, the actions that fired in none of its models that must pass. Every action must fire somewhere."""
-    seen: dict[str, dict[str, int]] = {}
-    for verdict in verdicts:
-        if verdict.run and verdict.model.fails is None and verdict.model.coverage:
-            counts = seen.setdefault(verdict.model.module, {})
-            for name, taken in verdict.run.fired.items():
-                counts[name] = counts.get(name, 0) + taken
-    return {module: idle for module, counts in seen.items() if (idle := sorted(n for n, c in counts.items() if not c))}
+def never_fired(verdicts: Iterable[Verdict], actions: set[tuple[str, str]]) -> list[str]:
+    """Of the labelled actions, (module, name), those that no run has taken, as `module!name`."""
+    taken = {action for verdict in verdicts if verdict.run for action, count in verdict.run.fired.items() if count}
+    return sorted(f"{module}!{name}" for module, name in actions - taken)
 
 
 def check_all(models: Iterable[Model], say: Say) -> list[Verdict]:
@@ -112,7 +90,7 @@ def check_all(models: Iterable[Model], say: Say) -> list[Verdict]:
         for future in as_completed(futures):
             verdict = future.result()
             done[verdict.model.name] = verdict
-            seconds = f"{verdict.run.seconds:.0f} s" if verdict.run else "-"
+            seconds = f"{verdict.run.seconds:.0f} s ({verdict.run.cpu_seconds:.0f} s of CPU)" if verdict.run else "-"
             say(f"[{len(done)}/{len(models)}] {verdict.model.name}: {verdict.says}, {seconds}"
                 + ("" if verdict.ok else "  DIFFERS"))  # fmt: skip
     return [done[model.name] for model in models]

@@ -11,7 +11,7 @@ TLA = Path(__file__).parent / "tla"
 MANIFEST = TLA / "manifest.toml"
 PINNED = ("states", "distinct", "depth")
 
-_SECTION = re.compile(r"^(SPECIFICATION|VIEW|CONSTANTS?|INVARIANTS?|PROPERTY|PROPERTIES|CONSTRAINTS?|INIT|NEXT)\b", re.M)
+_SECTION = re.compile(r"^(SPECIFICATION|VIEW|CONSTANTS?|INVARIANTS?|PROPERTY|PROPERTIES|CONSTRAINTS?)\b", re.M)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from spec.check import Verdict
 from spec.mutants import Result
 
 WIDTH_WITHOUT_TERMINAL = 200
+NUMBERS = ("states", "distinct", "depth", "properties", "s")
 
 
 def console() -> Console:
@@ -18,10 +19,10 @@ def console() -> Console:
     return plain if plain.is_terminal else Console(width=WIDTH_WITHOUT_TERMINAL)
 
 
-def print_verdicts(verdicts: Sequence[Verdict], idle: dict[str, list[str]], seconds: float) -> None:
+def print_verdicts(verdicts: Sequence[Verdict], idle: Sequence[str], seconds: float) -> None:
     table = Table(title="Models")
-    for column in ("module", "model", "scope", "states", "distinct", "depth", "properties", "s", "verdict", "expected"):
-        table.add_column(column, justify="right" if column in {"states", "distinct", "depth", "properties", "s"} else "left")
+    for column in ("module", "model", "scope", *NUMBERS, "verdict", "expected"):
+        table.add_column(column, justify="right" if column in NUMBERS else "left")
     for verdict in verdicts:
         run, model = verdict.run, verdict.model
         numbers = [f"{run.states:,}", f"{run.distinct:,}", str(run.depth)] if run else ["", "", ""]
@@ -33,10 +34,10 @@ def print_verdicts(verdicts: Sequence[Verdict], idle: dict[str, list[str]], seco
     for verdict in verdicts:
         for difference in verdict.differences:
             out.print(f"✗ {verdict.model.name}: {difference}", markup=False)
-    for module, actions in idle.items():
-        out.print(f"✗ {module}: never fired: {', '.join(actions)}", markup=False)
+    if idle:
+        out.print(f"✗ never fired: {', '.join(idle)}", markup=False)
     distinct = sum(verdict.run.distinct for verdict in verdicts if verdict.run)
-    wrong = sum(not verdict.ok for verdict in verdicts) + len(idle)
+    wrong = sum(not verdict.ok for verdict in verdicts) + bool(idle)
     out.print(f"{len(verdicts)} models, {distinct:,} distinct states, {seconds:.0f} s: "
               + ("as expected" if not wrong else f"{wrong} not as expected"))  # fmt: skip
 

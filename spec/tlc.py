@@ -10,11 +10,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 JAR_SHA256 = "58c6df9a1045beb341ee947bc640fe8d89988ad1d0b700e392aa8dd97502129a"
 JAR_VARIABLE = "JOBQUEUE_TLA2TOOLS"  # path of a newer tla2tools.jar
+
+# A refinement is violated within the module that is refined: what the refining modules call it.
+REFINEMENTS = {("JobQueue", "SpecTold"): "RefinesContract", ("JobQueueLease", "SpecTold"): "RefinesLease"}
 
 _COUNTS = re.compile(r"^([\d,]+) states generated, ([\d,]+) distinct states found", re.M)
 _DEPTH = re.compile(r"^The depth of the complete state graph search is (\d+)\.", re.M)
@@ -42,9 +45,10 @@ class Run:
     distinct: int
     depth: int
     seconds: float
+    cpu_seconds: float
     violated: str | None
     trace_length: int
-    fired: dict[str, int] = field(default_factory=dict)
+    fired: dict[tuple[str, str], int] = field(default_factory=dict)
     trace: str = ""
 
 
@@ -86,12 +90,12 @@ def run(
                    "-cp", str(jar()), "tlc2.TLC", "-workers", "1", "-fp", "0", "-deadlock", "-nowarning",
                    "-metadir", scratch, "-config", cfg, *options, f"{module}.tla"]  # fmt: skip
         started = time.monotonic()
-        output = _output_of(command, directory, progress)
+        output, cpu_seconds = _output_of(command, directory, progress)
         seconds = time.monotonic() - started
-    return parsed(output, seconds, directory)
+    return replace(parsed(output, directory), seconds=seconds, cpu_seconds=cpu_seconds)
 
 
-def _output_of(command: Sequence[str], directory: Path, progress: Callable[[str], None]) -> str:
+def _output_of(command: Sequence[str], directory: Path, progress: Callable[[str], None]) -> tuple[str, float]:
     lines: list[str] = []
     with subprocess.Popen(
         command, cwd=directory, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace"
@@ -102,13 +106,15 @@ def _output_of(command: Sequence[str], directory: Path, progress: Callable[[str]
                 lines.append(line)
                 if line.startswith("Progress("):
                     progress(line.strip())
+            _, _, used = os.wait4(process.pid, 0)
+            process.returncode = 0  # its text says what happened
         except BaseException:
             process.kill()
             raise
-    return "".join(lines)
+    return "".join(lines), used.ru_utime + used.ru_stime
 
 
-def parsed(output: str, seconds: float, directory: Path) -> Run:
+def parsed(output: str, directory: Path) -> Run:
     """The Run that TLC's text tells of."""
     counts = _COUNTS.findall(output)
     violation = next((found for pattern in _VIOLATIONS if (found := pattern.search(output))), None)
@@ -121,7 +127,8 @@ def parsed(output: str, seconds: float, directory: Path) -> Run:
         states=states,
         distinct=distinct,
         depth=int(depth[-1]) if depth else 0,
-        seconds=seconds,
+        seconds=0.0,
+        cpu_seconds=0.0,
         violated=_name_of(violation.group(1), directory) if violation else None,
         trace_length=len(_STEP.findall(output)),
         fired=_fired(output),
@@ -129,17 +136,18 @@ def parsed(output: str, seconds: float, directory: Path) -> Run:
     )
 
 
-def _fired(output: str) -> dict[str, int]:
-    """How often each action of the last coverage report was taken: generated, not only new, states."""
+def _fired(output: str) -> dict[tuple[str, str], int]:
+    """How often each action, (module, name), of the last coverage report was taken, new state or not."""
     last = output.rfind("The coverage statistics")
-    return {name: int(taken) for name, _, _, taken in _FIRED.findall(output[max(last, 0) :])}
+    return {(module, name): int(taken) for name, module, _, taken in _FIRED.findall(output[max(last, 0) :])}
 
 
 def _name_of(violated: str, directory: Path) -> str:
     """TLC names a conjunct of a property by its place only: find the definition that the place is in."""
     place = _PLACE.match(violated)
     if place is None:
-        return violated
+        return violated.rpartition("!")[2]
     text = (directory / f"{place.group(2)}.tla").read_text(encoding="utf-8").split("\n")
     before = "\n".join(text[: int(place.group(1))])
-    return _DEFINITION.findall(before)[-1]
+    name = str(_DEFINITION.findall(before)[-1])
+    return REFINEMENTS.get((place.group(2), name), name)

@@ -12,6 +12,7 @@ EXTENDS Naturals, FiniteSets
 
 CONSTANTS
   Jobs,        \* ids; an id is used once
+  NoJob,       \* what a reply names that is about no job
   Once,        \* the jobs whose max_attempts is 1
   Limit,       \* max_attempts of all others
   Keyed,       \* the jobs that share one unique_key; the others have none
@@ -27,7 +28,6 @@ VARIABLES
 rows == <<status, attempts, fence>>
 vars == <<status, attempts, fence, reply>>
 
-NoJob     == "none"
 Five      == {"pending", "running", "completed", "failed", "dead"}
 Claimable == {"pending", "failed"}
 Terminal  == {"completed", "dead"}

@@ -13,7 +13,7 @@
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS
-  Jobs, Once, Limit, Keyed, MaxFence, Told,
+  Jobs, NoJob, Once, Limit, Keyed, MaxFence, Told,
   Workers,
   MaxGiven,    \* bound of the model: no more claims of all jobs together than this
   Slots,       \* no worker holds more claims than this (its concurrency)
@@ -105,7 +105,7 @@ Dequeue(j, w) == \* T-2 W-1
      /\ UNCHANGED <<begun, history>>
 
 DequeueNone == \* T-2
-  /\ Tell("dequeue", Contract!NoJob, 0, "none")
+  /\ Tell("dequeue", NoJob, 0, "none")
   /\ UNCHANGED rows /\ KeepClaims
 
 \* The handler may have started; the worker asks nobody, so a stale claim may begin too.
@@ -235,7 +235,7 @@ Crash(w) == \* G-18
   /\ Contract!Silent /\ UNCHANGED <<worker, history>>
 
 \* A step of a worker, or of what the modules below add, that asks the database nothing.
-Silent == \* G-18
+Silent ==
   /\ Contract!Silent
   /\ UNCHANGED <<worker, memory, history>>
 

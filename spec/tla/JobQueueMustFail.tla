@@ -96,7 +96,7 @@ N2_NoStarvation == \* N-2
 
 LoseCommit(j) ==
   /\ status[j] = "running"
-  /\ Tell("none", Contract!NoJob, 0, "none")
+  /\ Tell("none", NoJob, 0, "none")
   /\ status'   = [status EXCEPT ![j] = "pending"]
   /\ attempts' = [attempts EXCEPT ![j] = @ - 1]
   /\ fence'    = [fence EXCEPT ![j] = @ - 1]

@@ -10,7 +10,7 @@
 EXTENDS Integers, FiniteSets
 
 CONSTANTS
-  Jobs, Once, Limit, Keyed, MaxFence, MaxGiven, Told, Workers, Slots, Begins, LostOps,
+  Jobs, NoJob, Once, Limit, Keyed, MaxFence, MaxGiven, Told, Workers, Slots, Begins, LostOps,
   Urgent,        \* the jobs of priority 1; the others have 0
   Horizon,       \* bound of the model: the last instant
   LeaseTime,     \* a lease lasts this long
