@@ -42,6 +42,7 @@ T = TypeVar("T")
 OnDuplicate = Literal["raise", "keep"]
 CLEANUP_BATCH = 1000
 SWEEP_BATCH = 500
+SHORTEST_LOOK, LONGEST_LOOK = 0.002, 1.0  # Seconds between two looks of ``wait``: after a change, while nothing changes.
 
 
 class Queue:
@@ -438,6 +439,7 @@ class Queue:
         """
         wait_us = None if timeout is None else values.duration(timeout, "timeout", zero=True)
         deadline = None if wait_us is None else self.clock.monotonic() + wait_us / 1_000_000
+        pause = LONGEST_LOOK
         wakeup = self.database.wakeup()
         try:
             while True:
@@ -445,10 +447,12 @@ class Queue:
                 view = self.get(id)
                 if view is None or view.status in TERMINAL:
                     return view
-                left = 1.0 if deadline is None else deadline - self.clock.monotonic()
+                left = LONGEST_LOOK if deadline is None else deadline - self.clock.monotonic()
                 if left <= 0:
                     raise TimeoutError(f"job {id} is still {view.status}")
-                wakeup.wait(min(left, 1.0))
+                # SQLite writes a commit, which wakes this, before it can be read: so look again soon after a change.
+                changed = wakeup.wait(min(left, pause))
+                pause = SHORTEST_LOOK if changed else min(2 * pause, LONGEST_LOOK)
         finally:
             wakeup.close()
 
