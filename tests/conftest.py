@@ -21,7 +21,7 @@ from tests.clock import ManualClock
 from tests.servers import private_server
 
 BACKENDS = ("sqlite", "postgres")
-pytest_plugins = ("tests.faults.plugin",)
+pytest_plugins = ("tests.faults.plugin", "tests.plugin")
 
 
 class OpenQueue(Protocol):
