@@ -14,7 +14,7 @@ from jobqueue import arguments, store, values
 from jobqueue.backoff import Backoff
 from jobqueue.clock import Clock, SystemClock
 from jobqueue.commits import Commits, never
-from jobqueue.errors import DuplicateKey, InvalidArgument, LeaseLost
+from jobqueue.errors import DuplicateKey, InvalidArgument, LeaseLost, WrongUse
 from jobqueue.protocols import CommitUnknown, Database, Transaction, Wakeup
 from jobqueue.store import Filter, KeyTaken, NewJob
 from jobqueue.transitions import Event, sources
@@ -42,7 +42,7 @@ T = TypeVar("T")
 OnDuplicate = Literal["raise", "keep"]
 CLEANUP_BATCH = 1000
 SWEEP_BATCH = 500
-SHORTEST_LOOK, LONGEST_LOOK = 0.002, 1.0  # Seconds between two looks of ``wait``: after a change, while nothing changes.
+SHORTEST_LOOK, LONGEST_LOOK = 0.002, 1.0  # Seconds between looks of ``wait``: after a change, while nothing changes.
 
 
 class Queue:
@@ -288,10 +288,12 @@ class Queue:
         ``transaction=``.
         """
         values.json_text(result, "result")  # Refused before anything is written.
-        settlement = Complete(job, result)
+        settlement, pid = Complete(job, result), os.getpid()
         try:
             with self.database.own_transaction() as (connection, tx):
                 yield connection
+                if os.getpid() != pid:
+                    raise WrongUse("this process was forked inside completing(); only its parent can end the block")
                 if isinstance(store.settle(tx, settlement, self.backoff, 0.0), Lost):
                     raise _lease_lost(job)
         except CommitUnknown as unknown:

@@ -331,7 +331,7 @@ def _log_outcomes(settlements: Sequence[Settlement], replies: Sequence[Reply]) -
                 _log_job(logging.DEBUG, settlement.job, "completed")
         elif isinstance(settlement, Fail):
             level = logging.ERROR if reply.status is Status.DEAD else logging.WARNING
-            _log_job(level, settlement.job, "%s: %s", reply.status, settlement.error)
+            _log_job(level, settlement.job, "%s: %s", reply.status, settlement.error.partition("\n")[0])
         else:
             _log_job(logging.INFO, settlement.job, "%s", reply.status)
 
