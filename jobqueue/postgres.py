@@ -194,7 +194,8 @@ class PostgresDatabase:
                     raise WrongUse("the transaction was ended inside the block; leave commit and rollback to it")
                 self._commit(session, tx)
             except BaseException:
-                self._roll_back(session)
+                if os.getpid() == self._pid:  # Never in a child that was forked inside.
+                    self._roll_back(session)
                 raise
             finally:
                 self._inside.connection = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,10 +80,12 @@ class Pool:
             session = self._idle.pop() if self._idle else None
         if session is None:
             session = Session(self._address.connect())
+        pid = os.getpid()
         try:
             yield session
         finally:
-            self._take_back(session)
+            if os.getpid() == pid:  # A child that was forked inside leaves its parent's connection alone.
+                self._take_back(session)
 
     def _take_back(self, session: Session) -> None:
         usable = session.connection.info.transaction_status is TransactionStatus.IDLE

@@ -94,6 +94,7 @@ class SqliteDatabase:
         self._statements = for_queue("sqlite", queue)
         self._pid = os.getpid()
         self._inside = threading.local()
+        self._lent: set[sqlite3.Connection] = set()
         self._writing, self._reading = threading.RLock(), threading.RLock()
         self._closed = False
         self._refuse_network_files()
@@ -164,7 +165,7 @@ class SqliteDatabase:
 
     def connections(self) -> tuple[sqlite3.Connection, ...]:
         """What a forked child must leave alone."""
-        return self._writer, self._reader
+        return self._writer, self._reader, *self._lent
 
     # Transactions
 
@@ -190,11 +191,14 @@ class SqliteDatabase:
                 yield self._writer, self.transaction(self._writer)
             return
         connection = self._open()
+        self._lent.add(connection)
         try:
             with self._entered(connection):
                 yield connection, self.transaction(connection)
         finally:
-            connection.close()
+            if os.getpid() == self._pid:
+                self._lent.discard(connection)
+                connection.close()
 
     @contextmanager
     def _entered(self, connection: sqlite3.Connection) -> Iterator[None]:
@@ -207,7 +211,7 @@ class SqliteDatabase:
                 raise WrongUse("the transaction was ended inside the block; leave commit and rollback to it")
             self._commit(connection)
         except BaseException:
-            if connection.in_transaction:
+            if os.getpid() == self._pid and connection.in_transaction:  # Never in a child that was forked inside.
                 connection.rollback()
             raise
         finally:
@@ -326,9 +330,21 @@ class JoinedDatabase:
         try:
             if not self._connection.in_transaction:
                 self._begin()
-            return self._all_or_nothing(work)
+            with self._plain():
+                return self._all_or_nothing(work)
         except sqlite3.Error as error:
             raise self._mapped(error) from error
+
+    @contextmanager
+    def _plain(self) -> Iterator[None]:
+        """Rows come as tuples and text as str, as the library expects, whatever the caller has set."""
+        connection = self._connection
+        rows, text = connection.row_factory, connection.text_factory
+        connection.row_factory, connection.text_factory = None, str
+        try:
+            yield
+        finally:
+            connection.row_factory, connection.text_factory = rows, text
 
     def _begin(self) -> None:
         # Python's own implicit BEGIN does not cover every statement (WITH … INSERT), so it is not relied upon.

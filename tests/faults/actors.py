@@ -7,6 +7,7 @@ forking before it has any thread.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import sqlite3
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from jobqueue import Discard, Handlers, Job, Queue, Retry, Snooze, Worker
+from jobqueue import Discard, Handlers, Job, Queue, Retry, Snooze, Worker, WrongUse
 from jobqueue.backoff import Backoff
 from jobqueue.protocols import Transaction
 
@@ -230,11 +231,88 @@ def _die_if(here: bool) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def forks(url: str, how: str) -> None:
+    """Open a queue, then fork children that try it and use one of their own, and end as programs do."""
+    queue = Queue.open(url)
+    queue.enqueue("kept", delay=3600)
+    queue.enqueue("t")
+    held = queue.dequeue("t")
+    assert held is not None
+    queue.counts()
+    answer, reply = os.pipe()
+    codes = []
+    for _ in range(3):
+        if how == "os.fork":
+            pid = os.fork()
+            if pid == 0:
+                _child(queue, held, url, reply)
+                sys.exit(0)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        else:
+            process = multiprocessing.get_context("fork").Process(target=_child, args=(queue, held, url, reply))
+            process.start()
+            process.join()
+            codes.append(process.exitcode or 0)
+    queue.complete(held)
+    view = queue.get(held.id)
+    assert view is not None
+    say({"refused": list(os.read(answer, 100)), "exit codes": codes, "settled": view.status})
+
+
+def _child(queue: Queue, held: Job, url: str, reply: int) -> None:
+    refused = 0
+    calls: list[Callable[[], object]] = [
+        lambda: queue.enqueue("t"), queue.dequeue, queue.counts, lambda: queue.complete(held), queue.sweep,
+        queue.wakeup, lambda: queue.cleanup(0), lambda: queue.completing(held).__enter__(),
+        lambda: queue.enqueue("t", transaction=sqlite3.connect(":memory:")),
+    ]  # fmt: skip
+    for call in calls:
+        try:
+            call()
+        except WrongUse:
+            refused += 1
+    queue.close()
+    with Queue.open(url) as own:
+        for _ in range(10):
+            own.enqueue("t")
+            job = own.dequeue("t")
+            assert job is not None
+            own.complete(job)
+    os.write(reply, bytes([refused]))
+
+
+def forks_inside(url: str, leaving: str) -> None:
+    """Fork inside ``completing``; the child leaves the block while the parent is still in it."""
+    queue = Queue.open(url)
+    id = queue.enqueue("t")
+    job = queue.dequeue()
+    assert job is not None
+    child = False
+    try:
+        with queue.completing(job) as connection:
+            connection.execute("insert into effects values ('before')")
+            pid = os.fork()
+            child = pid == 0
+            if child and leaving == "by an exception":
+                raise LookupError
+            if not child:
+                _, status = os.waitpid(pid, 0)
+                connection.execute("insert into effects values ('after')")
+    except (LookupError, WrongUse):
+        os._exit(0 if child else 1)
+    if child:
+        os._exit(2)
+    say([id, os.waitstatus_to_exitcode(status)])
+
+
 def main(part: str, arguments: Iterable[Any]) -> None:
     PARTS[part](*arguments)
 
 
-PARTS: dict[str, Callable[..., None]] = {"worker": worker, "lock": lock, "crowd": crowd, "die_at": die_at}
+PARTS: dict[str, Callable[..., None]] = {
+    "worker": worker, "lock": lock, "crowd": crowd, "die_at": die_at,
+    "forks": forks, "forks_inside": forks_inside,
+}  # fmt: skip
 
 
 if __name__ == "__main__":
