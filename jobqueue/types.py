@@ -65,7 +65,9 @@ class Job:
         That ends the attempt, not the worker.
         """
         if self._payload is _UNREAD:
-            self._payload = json.loads(self.payload_text)
+            text = self.payload_text
+            # Bytes that are not UTF-8 end in UnicodeDecodeError, a ValueError as well.
+            self._payload = json.loads(text if isinstance(text, str) else text.decode())
         return self._payload
 
     @property
