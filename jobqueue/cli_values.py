@@ -21,16 +21,20 @@ UNITS = {
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
-_PART = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|[smhdw])?", re.ASCII)
+_NUMBER = r"\d{1,12}(?:\.\d{1,6})?"
+_PART = re.compile(rf"({_NUMBER})(ms|[smhdw])", re.ASCII)
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
+_SECONDS = re.compile(_NUMBER, re.ASCII)
 
 
 def duration(text: str, option: str) -> timedelta:
-    """``90``, ``90s``, ``15m``, ``1h30m``, ``7d``: a number without a unit counts seconds."""
+    """``90``, ``90s``, ``15m``, ``1h30m``, ``7d``: a number alone counts seconds."""
+    if _SECONDS.fullmatch(text):
+        text += "s"
     if not _WHOLE.fullmatch(text):
         raise InvalidArgument(f"{option} {text!r}: write seconds, or a number with ms, s, m, h, d or w, like 90s or 7d")
     try:
-        return sum((float(number) * UNITS[unit or "s"] for number, unit in _PART.findall(text)), timedelta())
+        return sum((float(number) * UNITS[unit] for number, unit in _PART.findall(text)), timedelta())
     except OverflowError:
         raise InvalidArgument(f"{option} {text!r} is too long; at most 3650d") from None
 

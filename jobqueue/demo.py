@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
+import shlex
 import stat
 import sysconfig
 import tempfile
@@ -313,6 +314,6 @@ def _rows(outcome: Outcome, url: str, name: str) -> list[tuple[str, object]]:
         ("digests", f"{same} equal, {len(outcome.wrong)} wrong, {len(outcome.changed)} not compared"),
         ("audit", f"{len(outcome.broken)} broken rows"),
         ("database", url),
-        ("look at it", f"jobqueue status --db {url}" + ("" if name == "jobs" else f" --queue {name}")),
+        ("look at it", f"jobqueue status --db {shlex.quote(url)}" + ("" if name == "jobs" else f" --queue {name}")),
         ("all is right", "yes" if outcome.right else "no"),
     ]
