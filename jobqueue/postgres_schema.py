@@ -28,9 +28,11 @@ def require_supported(connection: psycopg.Connection[object]) -> None:
 
 def find(cursor: LibraryCursor, queue: str) -> str | None:
     """The schema that holds the queue, the first on the search path; None if there is none. Refuses another version."""
+    # From the catalogue's tables: to_regclass() may answer from the session's cache what was true before a wait.
     cursor.execute(
-        "select path.name from unnest(current_schemas(false)) with ordinality as path (name, position)"
-        " where to_regclass(quote_ident(path.name) || '.jobqueue_schema') is not null order by path.position"
+        "select space.nspname from pg_namespace as space join pg_class on relnamespace = space.oid"
+        " where relname = 'jobqueue_schema' and space.nspname = any (current_schemas(false))"
+        " order by array_position(current_schemas(false), space.nspname)"
     )
     for (schema,) in cursor.fetchall():
         cursor.execute(

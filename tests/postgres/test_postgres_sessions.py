@@ -1,0 +1,79 @@
+"""Nothing depends on the state of a session: a pooler may give each transaction another one (B69)."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobqueue import DuplicateKey, Queue, Status
+from jobqueue.postgres_pool import Pool, Session
+from tests.postgres.conftest import OpenPostgres, OpenSession
+
+
+@pytest.fixture(params=["discarded", "another each time"])
+def queue(request: pytest.FixtureRequest, open_postgres: OpenPostgres, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """A queue whose sessions forget everything at the end of each transaction."""
+    original = Pool._take_back
+
+    def take_back(self: Pool, session: Session) -> None:
+        if request.param == "discarded" and not session.connection.closed:
+            session.cursor.execute("discard all")
+        else:
+            session.connection.close()
+        original(self, session)
+
+    monkeypatch.setattr(Pool, "_take_back", take_back)
+    return open_postgres()
+
+
+def test_b69_the_life_of_jobs_goes_on_in_sessions_that_forget(queue: Queue, session: OpenSession) -> None:
+    queue.enqueue_many([{"type": "t", "priority": i % 3, "unique_key": f"k{i}"} for i in range(30)])
+    for _ in range(12):  # More than the five after which drivers and servers begin to keep plans.
+        job = queue.dequeue()
+        assert job is not None
+        queue.extend(job)
+        queue.complete(job)
+    jobs = queue.dequeue_many(5)
+    queue.fail_many([(job, "e") for job in jobs])
+    assert queue.cancel_many(status="failed") == 5
+    with pytest.raises(DuplicateKey):
+        queue.enqueue("t", unique_key="k0")
+    assert queue.requeue_many(status="dead").count == 5
+    job = queue.dequeue()
+    assert job is not None
+    with queue.completing(job) as connection:
+        connection.execute("create temporary table mine (id integer) on commit drop")
+    caller = session()
+    queue.enqueue("t", transaction=caller)
+    caller.commit()
+    assert queue.counts()[Status.COMPLETED] == 13
+    assert queue.cleanup(0) == 13
+    assert queue.audit() == []
+
+
+def test_b69_the_library_prepares_no_statement_and_sets_nothing_for_the_session(
+    open_postgres: OpenPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[object] = []
+    original = Pool._take_back
+
+    def take_back(self: Pool, session: Session) -> None:
+        look = session.connection.cursor()
+        look.execute("select name from pg_prepared_statements", prepare=False)
+        left.extend(look.fetchall())
+        look.execute(
+            "select name from pg_settings where source = 'session' and name not like 'transaction%'", prepare=False
+        )
+        left.extend(look.fetchall())
+        look.execute("select classid from pg_locks where locktype = 'advisory'", prepare=False)
+        left.extend(look.fetchall())
+        original(self, session)
+
+    monkeypatch.setattr(Pool, "_take_back", take_back)
+    queue = open_postgres()
+    for _ in range(12):
+        queue.enqueue_many([{"type": "t"}, {"type": "t"}])
+        job = queue.dequeue()
+        assert job is not None
+        queue.complete(job)
+        queue.counts()
+    assert left == []
