@@ -95,7 +95,7 @@ class InotifyWakeup:
     def wake(self) -> None:
         try:
             os.eventfd_write(self._bell, 1)
-        except OSError:  # Closed meanwhile: nobody waits.
+        except (OSError, ValueError):  # Closed meanwhile: nobody waits.
             return
 
     def close(self) -> None:

@@ -12,7 +12,6 @@ from jobqueue import InvalidArgument
 from jobqueue.core import End
 from jobqueue.handlers import (
     FRAMES,
-    Discard,
     Handlers,
     Retry,
     Snooze,
@@ -62,7 +61,7 @@ def test_one_function_handles_every_type_or_those_that_are_named() -> None:
         lambda: Handlers().register("")(nothing),
         lambda: Handlers().register("a\0b")(nothing),
         lambda: Handlers().register("a")(None),  # type: ignore[type-var]
-        lambda: Handlers().register("a")(dict),  # A class is not a handler.
+        lambda: Handlers().register("a")(Job),  # type: ignore[type-var]  # A class is not a handler.
         lambda: Handlers(types=("a",)),
         lambda: Handlers(nothing, types=()),
         lambda: Handlers(nothing, types="send_email"),
