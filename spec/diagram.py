@@ -29,6 +29,7 @@ WIDTH, HEIGHT = 1180, 530
 BOX = (116, 44)
 COLOURS = {"pending": "#e8eef9", "running": "#fff4d6", "failed": "#fde8dc", "completed": "#e0f2e3", "dead": "#ececec"}
 BEND = 46  # how far an arrow is bent to its left, so that there and back do not meet
+ALONG = 0.4  # where on its arrow a label stands: before the middle, so that those of there and back do not meet
 
 Point = tuple[float, float]
 
@@ -85,7 +86,7 @@ def arrow(source: str, target: str, labels: list[str]) -> Iterator[str]:
         f'<path d="M{first[0]:.0f} {first[1]:.0f}Q{middle[0]:.0f} {middle[1]:.0f} {last[0]:.0f} {last[1]:.0f}" '
         'fill="none" stroke="#444" marker-end="url(#tip)"/>'
     )
-    x, y = ((first[i] + 2 * middle[i] + last[i]) / 4 for i in (0, 1))
+    x, y = ((1 - ALONG) ** 2 * first[i] + 2 * ALONG * (1 - ALONG) * middle[i] + ALONG**2 * last[i] for i in (0, 1))
     yield from text(x, y, labels)
 
 

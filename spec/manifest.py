@@ -19,7 +19,8 @@ class Model:
     """One module under one configuration, with the expected verdict.
 
     `fails` names the property that must be violated; None for a model that must pass. `pinned` holds the exact
-    counts: of all states where the model passes, of the counterexample (`depth`) where it must fail by safety.
+    counts: of all states where the model passes, of the counterexample (`depth`) where it must fail by safety. A deep
+    model may have none yet.
     """
 
     name: str

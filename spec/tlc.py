@@ -28,6 +28,7 @@ _VIOLATIONS = (
     re.compile(r"^Error: Action property (.+?) is violated", re.M),
     re.compile(r"^Error: (Temporal properties) were violated", re.M),
     re.compile(r"^Error: Property (.+?) is violated by the initial state", re.M),
+    re.compile(r"^Error: The invariant of (.+?) is equal to FALSE", re.M),  # of constants only: no state is needed
 )
 _PLACE = re.compile(r"^line (\d+), col \d+ to line \d+, col \d+ of module (\w+)$")
 _DEFINITION = re.compile(r"^(\w+)(?:\([^)]*\))?\s*==", re.M)
@@ -119,9 +120,9 @@ def parsed(output: str, directory: Path) -> Run:
     counts = _COUNTS.findall(output)
     violation = next((found for pattern in _VIOLATIONS if (found := pattern.search(output))), None)
     finished = "Model checking completed. No error has been found" in output
-    if not counts or not (finished or violation):
+    if not violation and not (finished and counts):
         raise TlcBroke(output[-4000:])
-    states, distinct = (int(number.replace(",", "")) for number in counts[-1])
+    states, distinct = (int(number.replace(",", "")) for number in (counts or [("0", "0")])[-1])
     depth = _DEPTH.findall(output)
     return Run(
         states=states,
