@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jobqueue.errors import InvalidArgument
+
 SECOND = 1_000_000
 MAX_DOUBLINGS = 62  # 2^62 µs is 146,000 years: beyond any cap, and far from overflow in any port.
 
@@ -15,6 +17,15 @@ class Backoff:
     base_us: int = 5 * SECOND
     cap_us: int = 3600 * SECOND
     jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.base_us and 1 <= self.cap_us and 0 <= self.jitter <= 1):
+            raise InvalidArgument(f"a backoff has base and cap of more than 0 and a jitter from 0 to 1, not {self}")
+
+    @classmethod
+    def of(cls, base: float = 5, cap: float = 3600, jitter: float = 0.1) -> Backoff:
+        """A backoff from ``base`` and ``cap`` in seconds."""
+        return cls(round(base * SECOND), round(cap * SECOND), jitter)
 
     def plain(self, attempts: int) -> int:
         """The delay in µs after ``attempts`` attempts, without jitter: never decreasing, never above the cap (G-11)."""

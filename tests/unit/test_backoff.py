@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobqueue import InvalidArgument
 from jobqueue.backoff import SECOND, Backoff
 
 backoffs = st.builds(
@@ -46,3 +47,11 @@ def test_g11_a_crowd_that_fails_together_spreads_over_the_jitter() -> None:
     delays = [Backoff().delay(1, draw / 1000) for draw in range(1000)]
     assert min(delays) == 5 * SECOND
     assert max(delays) - min(delays) > 0.099 * 5 * SECOND
+
+
+def test_s8_a_backoff_is_given_in_seconds_and_checked() -> None:
+    assert Backoff.of(base=0.5, cap=60, jitter=0) == Backoff(base_us=500_000, cap_us=60_000_000, jitter=0)
+    assert Backoff.of() == Backoff()
+    for bad in ({"base": 0}, {"base": -1}, {"cap": 0}, {"jitter": -0.1}, {"jitter": 1.1}, {"jitter": float("nan")}):
+        with pytest.raises(InvalidArgument):
+            Backoff.of(**bad)

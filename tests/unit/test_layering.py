@@ -14,8 +14,8 @@ MODULES = sorted(path.relative_to(PACKAGE).with_suffix("").as_posix() for path i
 
 # A module may import those of the lines above its own, and no others.
 LAYERS = [
-    {"errors", "backoff", "clock", "protocols", "filesystem", "forks", "sql/__init__"},
-    {"values", "sqlite_schema", "wakeup", "alarms", "postgres_values", "postgres_errors"},
+    {"errors", "clock", "protocols", "filesystem", "forks", "sql/__init__"},
+    {"values", "backoff", "sqlite_schema", "wakeup", "alarms", "postgres_values", "postgres_errors"},
     {"types", "postgres_pool", "postgres_schema"},
     {"transitions", "core", "postgres_listen"},
     {"store", "handlers", "sqlite", "postgres"},
