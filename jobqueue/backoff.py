@@ -19,7 +19,7 @@ class Backoff:
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        if not (1 <= self.base_us and 1 <= self.cap_us and 0 <= self.jitter <= 1):
+        if not (self.base_us >= 1 and self.cap_us >= 1 and 0 <= self.jitter <= 1):
             raise InvalidArgument(f"a backoff has base and cap of more than 0 and a jitter from 0 to 1, not {self}")
 
     @classmethod
