@@ -101,11 +101,13 @@ class SqliteDatabase:
         self._writer = self._open()
         self._reader = self._writer
         try:
-            self._identity = None if self.path is None else filesystem.identity(self.path)
+            self._identities: list[tuple[str, tuple[int, int] | None]] = []
+            self._remember(self.path)
             self._prepare()
             if self.path is None:
                 self._reading = self._writing  # One connection in memory: one at a time.
             else:
+                self._remember(f"{self.path}-wal")  # It is there, and stays, while any connection is open.
                 self._reader = self._open()
         except BaseException:
             self.close()
@@ -113,6 +115,17 @@ class SqliteDatabase:
         abandon_in_children(self)
 
     # Opening and closing
+
+    def _remember(self, path: str | None) -> None:
+        if path is not None:
+            self._identities.append((path, filesystem.identity(path)))
+
+    def _require_same_files(self) -> None:
+        """Nothing is stored in, or told from, files that nobody else sees any more."""
+        for path, known in self._identities:
+            if filesystem.identity(path) != known:
+                message = f"{path} was moved, deleted or replaced; open the queue again"
+                raise DatabaseUnavailable(message, transient=False)
 
     def _refuse_network_files(self) -> None:
         found = self.path and filesystem.kind(os.path.dirname(self.path))
@@ -177,6 +190,7 @@ class SqliteDatabase:
     def read(self, work: Callable[[Transaction], T]) -> T:
         self._require_usable()
         with self._reading:
+            self._require_same_files()
             try:
                 # Each reading operation is one statement, and one statement is one snapshot.
                 return self._patiently(lambda: work(self.transaction(self._reader)))
@@ -190,6 +204,7 @@ class SqliteDatabase:
             with self._writing, self._entered(self._writer):
                 yield self._writer, self.transaction(self._writer)
             return
+        self._require_same_files()  # Before a new connection, which would create a new file.
         connection = self._open()
         self._lent.add(connection)
         try:
@@ -250,11 +265,11 @@ class SqliteDatabase:
             self._patiently(lambda: connection.execute("begin immediate"))
         except sqlite3.Error as error:
             raise self.mapped(error) from error
-        if self.path is not None and filesystem.identity(self.path) != self._identity:
+        try:
+            self._require_same_files()
+        except DatabaseUnavailable:
             connection.rollback()
-            raise DatabaseUnavailable(
-                f"{self.path} was moved, deleted or replaced; open the queue again", transient=False
-            )
+            raise
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:
@@ -280,7 +295,7 @@ class SqliteDatabase:
             except sqlite3.OperationalError as error:
                 now = self._clock.monotonic()
                 deadline = now + self._busy_timeout if deadline is None else deadline
-                if _primary(error) not in BUSY or now >= deadline:
+                if _primary(error) not in BUSY or now >= deadline or self._closed:
                     raise
             self._clock.sleep(wait * (0.5 + self._clock.draw()))
             wait = min(wait * 2, LONGEST_WAIT)

@@ -6,6 +6,7 @@ forking before it has any thread.
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
 import os
@@ -14,9 +15,10 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
-from jobqueue import Discard, Handlers, Job, Queue, Retry, Snooze, Worker, WrongUse
+from jobqueue import Discard, Handlers, Job, Queue, Retry, Snooze, Worker, WrongUse, cli
 from jobqueue.backoff import Backoff
 from jobqueue.protocols import Transaction
 
@@ -305,13 +307,32 @@ def forks_inside(url: str, leaving: str) -> None:
     say([id, os.waitstatus_to_exitcode(status)])
 
 
+def unprivileged(path: str) -> None:
+    """Give up all rights; then open a queue, and count its jobs by command: what each said."""
+    with Queue.open("warm.db"), redirect_stdout(io.StringIO()):
+        cli.run(["status", "--db", "warm.db"])  # Imports what it needs, which may lie where others cannot read.
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        Queue.open(path).close()
+        opened = "opened"
+    except Exception as error:
+        opened = f"{type(error).__name__}: {error}"
+    complaint = io.StringIO()
+    with redirect_stderr(complaint), redirect_stdout(io.StringIO()):
+        code = cli.run(["status", "--db", path])
+    say([opened, code, complaint.getvalue()])
+
+
 def main(part: str, arguments: Iterable[Any]) -> None:
     PARTS[part](*arguments)
 
 
 PARTS: dict[str, Callable[..., None]] = {
     "worker": worker, "lock": lock, "crowd": crowd, "die_at": die_at,
-    "forks": forks, "forks_inside": forks_inside,
+    "forks": forks, "forks_inside": forks_inside, "unprivileged": unprivileged,
 }  # fmt: skip
 
 
