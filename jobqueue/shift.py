@@ -33,6 +33,7 @@ from jobqueue.types import Complete, Expired, Fail, Job, Lost, Reply, Settlement
 
 log = logging.getLogger("jobqueue.worker")
 PATIENCE = 1.0  # Seconds for the threads to end when all is done.
+NAP = 0.2  # Seconds: the longest sleep of a thread that serves signals.
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,9 @@ class Shift:
             self._feed(core.StopAsked)
         self._report()
         if not self._over and self._stops_taken == self._stops:
-            self._timer.sleep(self._wake_at)
+            # Python serves a signal that comes just before a thread goes to sleep only when that thread wakes.
+            nap = NAP if threading.current_thread() is threading.main_thread() else inf
+            self._timer.sleep(min(self._wake_at, self.clock.monotonic() + nap))
 
     def _close(self) -> None:
         self._over = True
