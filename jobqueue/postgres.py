@@ -83,7 +83,8 @@ class PostgresDatabase:
 
     ``server_time`` (default: unless a test gives a clock of its own) leaves now to the server. ``listen`` False, or a
     pooler that does not pass notifications on, leaves waiting workers to their polling; a URL there is where to listen
-    instead, past a pooler.
+    instead, past a pooler. ``notify`` False tells no worker of new jobs: for producers that commit side by side at such
+    a rate that the lock which all notifying commits of a database share is in their way.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class PostgresDatabase:
         clock: Clock | None = None,
         server_time: bool | None = None,
         listen: bool | str = True,
+        notify: bool = True,
     ) -> None:
         self._clock = clock or SystemClock()
         self._server_time = isinstance(self._clock, SystemClock) if server_time is None else server_time
@@ -122,7 +124,7 @@ class PostgresDatabase:
         }
         # Short enough for any schema's name, and no two schemas share it. Never a payload: a channel is not a secret.
         self.channel = f"jobqueue:{queue}:{blake2s(self.schema.encode(), digest_size=6).hexdigest()}"
-        self._notify = f'notify "{self.channel}"'
+        self._notify = f'notify "{self.channel}"' if notify else None
 
     # Opening and closing
 
@@ -220,7 +222,7 @@ class PostgresDatabase:
     def _commit(self, session: Session, tx: PostgresTransaction) -> None:
         """Commit. Who waits for jobs is told by the commit itself: once, and not of what was rolled back."""
         try:
-            session.cursor.execute(f"{self._notify}; commit" if tx.wakes else "commit")
+            session.cursor.execute(f"{self._notify}; commit" if tx.wakes and self._notify else "commit")
         except psycopg.Error as error:
             if session.connection.closed:
                 raise CommitUnknown from error
@@ -335,7 +337,7 @@ class JoinedDatabase:
         try:
             tx = self._home._transaction(cursor)
             result = work(tx)
-            if tx.wakes:
+            if tx.wakes and self._home._notify:
                 cursor.execute(self._home._notify)
         except BaseException:
             if self._connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):

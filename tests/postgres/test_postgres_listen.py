@@ -111,6 +111,13 @@ def test_a_duplicate_that_stores_nothing_tells_nobody(queue: Queue, watch: Conne
     assert told(watch) == []
 
 
+def test_a_handle_that_is_to_tell_nobody_tells_nobody(queue: Queue, watch: Connection, postgres_url: str) -> None:
+    with Queue(PostgresDatabase(postgres_url, "jobs", notify=False)) as quiet:
+        quiet.enqueue("t")
+        assert told(watch) == []
+        assert queue.dequeue() is not None
+
+
 def test_a_sleeper_is_woken_by_a_commit_elsewhere(queue: Queue, open_postgres: OpenPostgres) -> None:
     wakeup = listening(queue)
     with ThreadPoolExecutor(1) as threads:
