@@ -72,7 +72,9 @@ class Check:
         buckets = max(2, min(200, size // (PER_BUCKET * 1200)))
         died = {event[2]: event[0] for event in self._events if event[1] == "gone"}
         disturbed = Disturbed(tuple(_windows(self._events)))
-        jobs = [(path, died.get(path.stem, FOREVER), self._parts, buckets, disturbed) for path in paths]
+        strikes = _strikes(self._events)
+        jobs = [(path, died.get(path.stem, FOREVER), strikes.get(path.stem, []), self._parts, buckets, disturbed)
+                for path in paths]  # fmt: skip
         shared = Shared()
         for number, part in enumerate(pool.map(_explode, jobs), 1):
             shared.add(part)
@@ -160,10 +162,24 @@ def _windows(events: Iterable[list[Any]]) -> Iterator[tuple[int, int]]:
             yield begun.pop(kind.removesuffix(" over")), at + SECOND
 
 
+def _strikes(events: Iterable[list[Any]]) -> dict[str, list[tuple[int, int]]]:
+    """The kills and pauses that met each client."""
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    since: dict[str, int] = {}
+    for at, kind, *rest in events:
+        if kind == "pause":
+            since[rest[0]] = at
+        elif kind == "resume":
+            found[rest[0]].append((since.pop(rest[0], at), at))
+        elif kind == "kill":
+            found[rest[0]].append((at, at))
+    return found
+
+
 # In the pool's processes
 
 
-def _explode(job: tuple[Path, int, Path, int, Disturbed]) -> Shared:
+def _explode(job: tuple[Path, int, list[tuple[int, int]], Path, int, Disturbed]) -> Shared:
     return Exploder(*job).run()
 
 

@@ -31,6 +31,8 @@ class Shared:
     cleanups: list[list[Any]] = field(default_factory=list)
     quits: set[str] = field(default_factory=set)  # Clients that ended in good order.
     broke: list[tuple[str, str]] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)  # Jobs that a kill or a pause met in somebody's hands.
+    begun: set[tuple[str, int]] = field(default_factory=set)  # Claims that began, where max_attempts is 1.
     calls: int = 0
     open_calls: int = 0
     measures: Measures = field(default_factory=Measures)
@@ -42,6 +44,8 @@ class Shared:
         self.cleanups += other.cleanups
         self.quits |= other.quits
         self.broke += other.broke
+        self.touched |= other.touched
+        self.begun |= other.begun
         self.calls += other.calls
         self.open_calls += other.open_calls
         self.measures.add(other.measures)
@@ -57,11 +61,30 @@ class Disturbed:
         return any(call.inv <= end and call.ret >= start for start, end in self.times)
 
 
-class Exploder:
-    """Takes one process's file apart."""
+@dataclass(slots=True)
+class Hands:
+    """What a client holds, and which of it a strike met."""
 
-    def __init__(self, path: Path, died: int, out: Path, buckets: int, disturbed: Disturbed) -> None:
+    strikes: list[tuple[int, int]]
+    held: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # Claim: since when, max_attempts.
+
+    def claimed(self, claim: list[Any], at: int) -> None:
+        self.held[claim[0], claim[1]] = (at, claim[6])
+
+    def met(self, id: str, fence: int, until: int) -> bool:
+        """The claim is given up: whether a strike came while it was held."""
+        since, _ = self.held.pop((id, fence), (until, 0))
+        return any(start <= until and end >= since for start, end in self.strikes)
+
+
+class Exploder:
+    """Takes one process's file apart. `strikes` are the kills and pauses that met it, by start and end."""
+
+    def __init__(
+        self, path: Path, died: int, strikes: list[tuple[int, int]], out: Path, buckets: int, disturbed: Disturbed
+    ) -> None:
         self._path, self._died, self._out, self._buckets, self._disturbed = path, died, out, buckets, disturbed
+        self._hands = Hands(strikes)
         self.shared = Shared()
 
     def run(self) -> Shared:
@@ -76,6 +99,7 @@ class Exploder:
                     self._note(found, files, worker)
                 else:
                     self._call(found, files, order)
+        self.shared.touched |= {id for id, fence in list(self._hands.held) if self._hands.met(id, fence, self._died)}
         return self.shared
 
     def _put(self, files: list[TextIO], part: Part) -> None:
@@ -85,6 +109,8 @@ class Exploder:
         match note.kind:
             case "b":
                 id, fence = note.rest
+                if self._hands.held.get((id, fence), (0, 0))[1] == 1:
+                    self.shared.begun.add((id, fence))
                 self._put(files, [id, "begin", note.client, note.at, note.at, 0, 0, fence, None, ANSWERED])
             case "q" if worker:
                 self.shared.quits.add(note.client)
@@ -102,12 +128,21 @@ class Exploder:
             self._put(files, part)
             if lossy and not call.open and part[1] in ("cancel", "requeue", "sweep", "extend"):
                 self._put(files, [*part[:4], part[4], part[5], part[6], part[7], None, PHANTOM])
+        if call.kind == "exchange":
+            self._hold(call)
         if call.kind == "exchange" and call.args[3]:
             self._dequeue(call, order, lossy)
         elif call.kind not in ("look",):
             order.write(json.dumps(["lock", call.inv, _end(call)]) + "\n")
         if call.kind == "cleanup":
             shared.cleanups.append([call.inv, call.ret, call.low, call.high, *call.args, call.reply])
+
+    def _hold(self, call: Call) -> None:
+        for settlement in call.args[4]:
+            if self._hands.met(settlement[1], settlement[2], call.ret) or call.open:
+                self.shared.touched.add(settlement[1])
+        for claim in [] if call.open else call.reply[1]:
+            self._hands.claimed(claim, call.inv)
 
     def _dequeue(self, call: Call, order: TextIO, lossy: bool) -> None:
         worker, lease, types, n, settlements = call.args

@@ -75,8 +75,9 @@ class Holder:
 
     def _fail(self, job: Job) -> object:
         self._begin(job)
-        delay = self._random.choice((None, None, 0, 0.3))
-        return self._queue.fail(job, f"fence {job.fence}: bare", delay=delay, for_good=self._random.random() < 0.2)
+        delay, for_good = self._random.choice((None, None, 0, 0.3)), self._random.random() < 0.2
+        text = f"fence {job.fence}: bare" + (", for good" if for_good else "")
+        return self._queue.fail(job, text, delay=delay, for_good=for_good)
 
     def _release(self, job: Job) -> object:
         self._begin(job)

@@ -136,7 +136,7 @@ class Judge:
             if not found.undecided:
                 self._refused(next(iter(facts)), [*ops, *end], found.refusals)
         elif len(facts) == 1 and not lost and all(op.required for op in ops):
-            self.judged.waits += waits(found.path, self.context.looked[0])
+            self.judged.waits += waits(found.path, next(iter(facts.values())), self.context.looked[0])
 
     def _refused(self, id: str, ops: list[Op], refusals: list[tuple[Op, Any]]) -> None:
         told = [(op, why) for op, why in refusals if op.required] or refusals
@@ -186,16 +186,20 @@ class Judge:
         return missing or facts.of_row("started_at") not in (None, last and facts.claims[last][0].reply[10])
 
 
-def waits(path: list[tuple[Op, State]], looked: int) -> list[tuple[int, ...]]:
-    """When a job certainly was claimable: from the answer that made it so to the call that ended it (order.py)."""
+def waits(path: list[tuple[Op, State]], facts: Facts, looked: int) -> list[tuple[int, ...]]:
+    """When a job certainly was claimable: from the answer that made it so to the call that ended it (order.py).
+
+    Only with a scheduled_at that was seen: what the search assumed where nobody had looked is not certain.
+    """
     found = []
+    seen = {claim.reply[8] for claims in facts.claims.values() for claim in claims} | {facts.of_row("scheduled_at")}
     since: tuple[int, Job] | None = None
     for op, state in path:
         job = state.get(op.id)
         if since is not None and (job is None or job != since[1]):
             found.append(_wait(since, op.inv))
             since = None
-        if job is not None and job.status in ("pending", "failed") and since is None:
+        if job is not None and job.status in ("pending", "failed") and since is None and job.scheduled_at in seen:
             since = (op.ret, job)
     if since is not None:
         found.append(_wait(since, looked))

@@ -1,0 +1,99 @@
+"""How soon an idle worker starts a job that another process enqueues, and what it costs while idle (issue W7).
+
+    python -m stress.idle [--url URL] [--jobs 200] [--idle SECONDS] [--synchronous full|normal]
+
+Prints the time from an acknowledged enqueue to the first statement of its handler (p50, p99, worst), and the share of a
+core that the idle worker uses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from jobqueue import Job, Queue
+from jobqueue.worker import Worker
+
+PAUSE = (0.05, 0.25)  # Seconds between two jobs: the worker is idle again before each.
+
+
+def work(url: str, synchronous: Any) -> None:
+    """In the worker's process: tell when each handler starts, and how much CPU time has gone so far."""
+
+    def handler(job: Job) -> None:
+        sys.stdout.write(f"{time.time_ns()} {time.process_time()}\n")
+        sys.stdout.flush()
+
+    with Queue.open(url, synchronous=synchronous) as queue:
+        Worker(queue, handler).run()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", help="the database (default: an SQLite file of its own)")
+    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--idle", type=float, default=20.0, metavar="SECONDS")
+    parser.add_argument("--synchronous", choices=("full", "normal"), default="full")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.worker:
+        work(options.url, options.synchronous)
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        measure(options.url or str(Path(directory) / "idle.db"), options)
+
+
+def measure(url: str, options: argparse.Namespace) -> None:
+    command = [sys.executable, "-m", "stress.idle", "--worker", "--url", url, "--synchronous", options.synchronous]
+    with Queue.open(url, synchronous=options.synchronous) as queue:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            one(queue, process)  # The worker is up, and has done all that it does once.
+            delays = latencies(queue, process, options.jobs)
+            share = idle_share(queue, process, options.idle)
+        finally:
+            process.terminate()
+            process.wait()
+    shown = "postgresql" if "://" in url else f"sqlite, synchronous={options.synchronous}"
+    print(f"enqueue -> start in another process ({shown}, {len(delays)} jobs):")
+    print(f"  p50 {at(delays, 0.5):.2f} ms   p99 {at(delays, 0.99):.2f} ms   worst {delays[-1]:.2f} ms")
+    print(f"idle for {options.idle:g} s: {100 * share:.3f} % of a core")
+
+
+def one(queue: Queue, process: subprocess.Popen[str]) -> tuple[float, float]:
+    """Enqueue a job: (milliseconds until its handler started, CPU seconds that the worker has used)."""
+    queue.enqueue("idle")
+    acknowledged = time.time_ns()
+    assert process.stdout is not None
+    started, cpu = process.stdout.readline().split()
+    return (int(started) - acknowledged) / 1e6, float(cpu)
+
+
+def latencies(queue: Queue, process: subprocess.Popen[str], jobs: int) -> list[float]:
+    random, delays = Random(0), []
+    for _ in range(jobs):
+        time.sleep(random.uniform(*PAUSE))
+        delays.append(one(queue, process)[0])
+    return sorted(delays)
+
+
+def idle_share(queue: Queue, process: subprocess.Popen[str], seconds: float) -> float:
+    _, before = one(queue, process)
+    time.sleep(seconds)
+    _, after = one(queue, process)
+    return (after - before) / seconds
+
+
+def at(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+if __name__ == "__main__":
+    main()
