@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from jobqueue.errors import InvalidArgument
 
 SECOND = 1_000_000
+LONGEST = 3650 * 86_400 * SECOND  # Checked at once: recording a failure must not meet a delay that cannot be stored.
 MAX_DOUBLINGS = 62  # 2^62 µs is 146,000 years: beyond any cap, and far from overflow in any port.
 
 
@@ -19,8 +20,11 @@ class Backoff:
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        if not (self.base_us >= 1 and self.cap_us >= 1 and 0 <= self.jitter <= 1):
-            raise InvalidArgument(f"a backoff has base and cap of more than 0 and a jitter from 0 to 1, not {self}")
+        whole = all(type(micros) is int and 1 <= micros <= LONGEST for micros in (self.base_us, self.cap_us))
+        if not whole or type(self.jitter) not in (int, float) or not 0 <= self.jitter <= 1:
+            raise InvalidArgument(
+                f"a backoff has base and cap of more than 0, at most 3650 days, and a jitter from 0 to 1, not {self}"
+            )
 
     @classmethod
     def of(cls, base: float = 5, cap: float = 3600, jitter: float = 0.1) -> Backoff:
