@@ -15,6 +15,7 @@ from jobqueue.values import Duration
 
 Handler = Callable[[Job], Any]
 F = TypeVar("F", bound=Handler)
+RESULT_LIMIT = 240_000_000  # Characters of JSON: below what either database takes, whatever the characters are.
 FRAMES = 4  # How many of the innermost calls an error text names.
 
 
@@ -155,8 +156,11 @@ def returned(job: Job, result: object) -> Settlement | End:
     if result is None:
         return Complete(job)
     try:
-        return Complete(job, JsonText(values.json_text(result, "result")))
-    except Exception as error:  # Finished work is not run again, not even for a result that cannot be read (spec §8).
+        text = values.json_text(result, "result")
+        if len(text) > RESULT_LIMIT:
+            raise InvalidArgument(f"result has {len(text)} characters; {RESULT_LIMIT} can be stored")
+        return Complete(job, JsonText(text))
+    except BaseException as error:  # Finished work is not run again, not even if its result raises when read (spec §8).
         return Fail(job, f"completed, but its result cannot be stored: {_message(error)}", for_good=True)
 
 
@@ -164,12 +168,20 @@ def raised(job: Job, error: BaseException) -> Settlement | End:
     """W-4: a handler that raised. Only text is kept of what it raised, so that its frames and their data are freed."""
     if job.settled:
         return End.SETTLED
-    if isinstance(error, Retry):
-        return Fail(job, str(error), delay_us=error.delay_us)
-    if isinstance(error, Snooze):
-        return Release(job, delay_us=error.delay_us)
+    try:
+        return _asked_for(job, error)
+    except BaseException:  # A subclass of the handler's own, which is not what its base is.
+        return Fail(job, failure_text(error))
+
+
+def _asked_for(job: Job, error: BaseException) -> Settlement:
+    if isinstance(error, (Retry, Snooze)):
+        delay_us = values.whole(error.delay_us, "delay", 0, values.MAX_DURATION)
+        if isinstance(error, Snooze):
+            return Release(job, delay_us=delay_us)
+        return Fail(job, values.error_text(str(error)), delay_us=delay_us)
     if isinstance(error, Discard):
-        return Fail(job, str(error), for_good=True)
+        return Fail(job, values.error_text(str(error)), for_good=True)
     return Fail(job, failure_text(error))
 
 

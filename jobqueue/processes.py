@@ -193,8 +193,9 @@ def _kill(process: multiprocessing.process.BaseProcess) -> None:
 
 def _request(job: Job) -> bytes:
     fields: dict[str, Any] = {name: getattr(job, name) for name in FIELDS}
-    text = job.payload_text
-    fields["payload_text"] = text if isinstance(text, str) else text.decode()
+    # Byte for byte: whether it is UTF-8 and JSON is found out beside the handler, where it ends this attempt only.
+    raw = job.payload_text.encode() if isinstance(job.payload_text, str) else job.payload_text
+    fields["payload_text"] = raw.decode("latin-1")
     return json.dumps(fields).encode()
 
 
@@ -254,6 +255,7 @@ def child(pipe: Connection, source: bytes) -> None:
     seat = CoroutineSeat(handlers, loop)
     pipe.send_bytes(b'{"ready": true}')
     while (fields := requests.get()) is not None:
+        fields["payload_text"] = fields["payload_text"].encode("latin-1")
         job = _Claim.__new__(_Claim)
         job._tell = lambda: pipe.send_bytes(b'{"settled": true}')
         job.__init__(**fields)  # type: ignore[misc]

@@ -237,6 +237,9 @@ class Queue:
 
     def settle_many(self, settlements: Sequence[Settlement]) -> list[Reply]:
         """Settle several claims, in order, in one transaction; each is answered by itself."""
+        for settlement in settlements:
+            if not isinstance(settlement, Complete) and settlement.delay_us is not None:
+                values.whole(settlement.delay_us, "delay_us", 0, values.MAX_DURATION)
         return self.exchange(settlements, 0, None).replies
 
     def extend_many(self, jobs: Sequence[Job], lease: Duration | None = None) -> list[Extended | Lost]:

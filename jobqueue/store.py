@@ -311,5 +311,5 @@ def _decoded(text: str | bytes | None) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text if isinstance(text, str) else text.decode(errors="replace")

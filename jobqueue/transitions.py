@@ -92,7 +92,9 @@ def decide(settlement: Settlement, backoff: Backoff, draw: float) -> Decision:
         case Complete():
             return complete(settlement)
         case Fail(job, error, delay_us, for_good):
-            return fail(job.attempts, job.max_attempts, error, backoff, draw, delay_us=delay_us, for_good=for_good)
+            # Cleaned here too, for whoever made the settlement: recording a failure cannot fail (spec §8).
+            text = error_text(error)
+            return fail(job.attempts, job.max_attempts, text, backoff, draw, delay_us=delay_us, for_good=for_good)
         case Release(job, begun, delay_us):
             # T-6, the exception: a job that may be begun only once is not given back after it was (G-20).
             return Burial(INTERRUPTED) if begun and job.max_attempts == 1 else GivenBack(delay_us)

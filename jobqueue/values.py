@@ -18,6 +18,7 @@ MAX_INSTANT = (datetime(3000, 1, 1, tzinfo=UTC) - EPOCH) // MICROSECOND
 MAX_DURATION = 3650 * 86_400 * 1_000_000
 MAX_INT32 = 2**31 - 1
 ERROR_LIMIT = 10_000
+JSON_LIMIT = 100_000_000  # Characters: a row with two such values is within what either database can hold.
 TYPE_LIMIT = 200
 KEY_LIMIT = 500
 QUEUE_NAME = re.compile(r"(?!sqlite_|jobqueue_)[a-z_][a-z0-9_]{0,39}", re.ASCII)
@@ -46,7 +47,7 @@ def json_text(value: object, name: str) -> str:
     """``value`` as JSON text that both databases store identically and that reads back equal, or InvalidArgument."""
     try:
         _require_storable(value)
-        return _ENCODER.encode(value)
+        text = _ENCODER.encode(value)
     except _Refused as refused:
         path = name + "".join(reversed(refused.path))
         raise InvalidArgument(f"{path} {refused}") from None
@@ -54,6 +55,9 @@ def json_text(value: object, name: str) -> str:
         raise InvalidArgument(f"{name} is nested too deeply, or contains itself") from None
     except ValueError as error:  # An integer beyond Python's limit of digits.
         raise InvalidArgument(f"{name} cannot be stored as JSON: {error}") from None
+    if len(text) > JSON_LIMIT:
+        raise InvalidArgument(f"{name} has {len(text)} characters as JSON; at most {JSON_LIMIT} are stored")
+    return text
 
 
 def _require_storable(value: object) -> None:
