@@ -84,8 +84,8 @@ select 1 from "{schema}"."{queue}" where id = %(id)s;
 -- Differs: a job that another transaction has locked is passed over (§6), so looking at n due jobs is not enough: all n
 -- may be locked. 'wave' looks, without locking, at the next candidates in order: n of them, then twice as many, and so
 -- on; 'picked' locks them one by one, and stops at n. So the rows that are claimed are locked, once, and no others; the
--- next wave is computed only if one came short. The update tests again what the look had found; 'not in' there keeps
--- the planner from walking the claim's index a second time.
+-- next wave is computed only if one came short. Both the lock and the update test again what the look
+-- had found. They say 'not in', because with 'in' the planner may read all of the claim's index to find one seq there.
 create function "{schema}"."{queue}:dequeue" (types json, n bigint, worker text, lease interval, now timestamptz)
 returns setof "{schema}"."{queue}" language plpgsql
 set search_path = pg_catalog set plan_cache_mode = force_generic_plan set jit = off
@@ -156,7 +156,7 @@ begin
         select locked.seq
         from wave cross join lateral unnest(wave.seqs) as candidate (seq) cross join lateral (
             select job.seq from "{schema}"."{queue}" as job
-            where job.seq = candidate.seq and job.status in ('pending', 'failed')
+            where job.seq = candidate.seq and job.status not in ('running', 'completed', 'dead')
                 and job.scheduled_at <= coalesce($5, statement_timestamp())
             for no key update skip locked
         ) as locked
