@@ -39,6 +39,9 @@ class Options:
     jitter: float = 0.1
     kill_every: float = 0.9
     pause_every: float = 4.0
+    stop_every: float = 5.0
+    lock_every: float = 17.0
+    hanging: float = 0.01
     retention: float = 4.0
     drain: float = 20.0
     traced: int = 1500

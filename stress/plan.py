@@ -14,7 +14,7 @@ from typing import Any
 from stress.options import Options
 
 # What a handler does with its job. The rest of the jobs end well at once.
-SLOW, HANG, SNOOZE, DISCARD, RETRY = 0.03, 0.01, 0.02, 0.01, 0.02
+SLOW, SNOOZE, DISCARD, RETRY = 0.03, 0.02, 0.01, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def _job(options: Options, random: Random, tag: str) -> dict[str, Any]:
 def _deed(options: Options, random: Random) -> str:
     """Deed and milliseconds."""
     chance = random.random()
-    for name, part in (("slow", SLOW), ("hang", HANG), ("snooze", SNOOZE), ("discard", DISCARD), ("retry", RETRY)):
+    for name, part in (("slow", SLOW), ("hang", options.hanging), ("snooze", SNOOZE), ("discard", DISCARD), ("retry", RETRY)):
         part = part / 20 if options.long else part
         if chance < part:
             return f"{name} {int(random.uniform(0.2, 1.6) * options.lease * 1000)}"
@@ -77,8 +77,8 @@ def strikes(options: Options) -> list[Strike]:
     found = [
         *_every(random, "kill", options.kill_every, end, 0, 0),
         *_every(random, "pause", options.pause_every, end, 1.1 * lease, 2.5 * lease),
-        *_every(random, "stop", 5.0, end, 0, 0),
-        *_every(random, "lock", 17.0, end, 1.2 * lease, 2.0 * lease),
+        *_every(random, "stop", options.stop_every, end, 0, 0),
+        *_every(random, "lock", options.lock_every, end, 1.2 * lease, 2.0 * lease),
     ]
     if options.on_postgres:
         found += _every(random, "terminate", 3.0, end, 0, 0)
