@@ -29,23 +29,22 @@ class Bridge:
         self.before: dict[str, Job] = {}
         self.rows: frozenset[Job] = frozenset()
 
-    def do(self, state: State, call: m.Call, now: int, transaction: Any = None) -> object:
-        """Make the call at this instant; its result, as observed. ``rows`` is the table after it.
-
-        In a ``transaction`` of the caller's nothing can be observed yet: ``rows`` stays as it was.
-        """
+    def ask(self, state: State, call: m.Call, now: int, transaction: Any = None) -> object:
+        """Make the call at this instant; its reply, without what only the table tells."""
         self.clock.set(now)
         self.before = {job.id: job for job in state.jobs}
         try:
-            reply = self._made(call, transaction)
+            return self._made(call, transaction)
         except jobqueue.InvalidArgument:
-            reply = m.Refused()
+            return m.Refused()
         except jobqueue.LeaseLost:
-            reply = m.LeaseLost()
+            return m.LeaseLost()
         except jobqueue.DuplicateKey as taken:
-            reply = m.DuplicateKey(taken.holder)
-        if transaction is not None:
-            return reply
+            return m.DuplicateKey(taken.holder)
+
+    def do(self, state: State, call: m.Call, now: int) -> object:
+        """Make the call at this instant; its result, as observed. ``rows`` is the table after it."""
+        reply = self.ask(state, call, now)
         self.rows = self.table.read()
         return self.observed(call, reply)
 

@@ -10,32 +10,32 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, settings
 
-EDGES = "edges on "
+EDGES, INTERLEAVINGS = "edges on ", "interleavings on "
 
 # Derandomised: a run of the same tree finds the same. `--hypothesis-profile=deep` looks at new cases each night.
-settings.register_profile("default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
-    "deep", deadline=None, max_examples=5000, stateful_step_count=100, suppress_health_check=list(HealthCheck)
+    "tests", deadline=None, derandomize=True, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("default")
+settings.register_profile("deep", deadline=None, max_examples=5000, stateful_step_count=100)
+settings.load_profile("tests")
 
 
-class Edges:
-    """Counts the edges of the exhaustive replay, per backend."""
+class Counts:
+    """Adds up what the tests say that they tried, per backend."""
 
     def __init__(self) -> None:
-        self.replayed: Counter[str] = Counter()
+        self.tried: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
             for name, value in report.user_properties:
-                if name.startswith(EDGES):
-                    self.replayed[name.removeprefix(EDGES)] += int(str(value))
+                if name.startswith((EDGES, INTERLEAVINGS)):
+                    self.tried[name] += int(str(value))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for backend, number in sorted(self.replayed.items()):
-            terminalreporter.write_line(f"exhaustive replay: {number:,} {EDGES}{backend}")
+        for name, number in sorted(self.tried.items()):
+            terminalreporter.write_line(f"tried: {number:,} {name}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Edges(), "edges")
+    config.pluginmanager.register(Counts(), "counts")

@@ -6,8 +6,10 @@ A test that compares the table with the model must not trust the library to show
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from functools import partial
+from typing import Any, Protocol
 
 import psycopg
 
@@ -104,3 +106,14 @@ def _stored(column: str) -> str:
     if column in INSTANTS:
         return "'epoch'::timestamptz + %s::bigint * interval '1 microsecond'"
     return {"id": "%s::uuid", "payload": "%s::json", "result": "%s::json"}.get(column, "%s")
+
+
+def caller_of(backend: str, url: str) -> Callable[[], Any]:
+    """Opens a connection of the application's own, with its driver's defaults."""
+    return partial(sqlite3.connect, url) if backend == "sqlite" else partial(psycopg.connect, url)
+
+
+def effects(caller: Callable[[], Any]) -> int:
+    """How many rows of the application's own table ``effects`` have committed."""
+    with closing(caller()) as connection:
+        return int(connection.execute("select count(*) from effects").fetchone()[0])

@@ -1,0 +1,32 @@
+"""Walks over all operations that Hypothesis chooses, and shrinks when the model does not allow what the queue did."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+import jobqueue
+from tests.clock import ManualClock
+from tests.stateful.machine import BACKOFF, QueueMachine
+from tests.tables import caller_of, table_of
+
+
+def test_every_answer_on_every_walk_is_one_that_the_model_allows(backend: str, url: str) -> None:
+    def open_queue(clock: ManualClock) -> jobqueue.Queue:
+        return jobqueue.Queue.open(url, clock=clock, backoff=BACKOFF, synchronous="normal")
+
+    open_queue(ManualClock()).close()
+    caller = caller_of(backend, url)
+    with closing(caller()) as connection:
+        connection.execute("create table effects (n integer)")
+        connection.commit()
+    with closing(table_of(backend, url)) as table:
+
+
+        class Walk(QueueMachine):
+            def __init__(self) -> None:
+                super().__init__(open_queue, table, caller)
+
+        run_state_machine_as_test(Walk, settings=settings(max_examples=settings().max_examples // 2))
