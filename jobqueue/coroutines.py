@@ -134,6 +134,9 @@ class CoroutineSeat:
         self._turn: _Turn | None = None
         self._lock = threading.Lock()
 
+    def ready(self) -> bool:
+        return True
+
     def prepare(self) -> None:
         return
 

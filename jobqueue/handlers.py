@@ -15,7 +15,6 @@ from jobqueue.values import Duration
 
 Handler = Callable[[Job], Any]
 F = TypeVar("F", bound=Handler)
-RESULT_LIMIT = 240_000_000  # Characters of JSON: below what either database takes, whatever the characters are.
 FRAMES = 4  # How many of the innermost calls an error text names.
 
 
@@ -156,10 +155,7 @@ def returned(job: Job, result: object) -> Settlement | End:
     if result is None:
         return Complete(job)
     try:
-        text = values.json_text(result, "result")
-        if len(text) > RESULT_LIMIT:
-            raise InvalidArgument(f"result has {len(text)} characters; {RESULT_LIMIT} can be stored")
-        return Complete(job, JsonText(text))
+        return Complete(job, JsonText(values.json_text(result, "result")))
     except BaseException as error:  # Finished work is not run again, not even if its result raises when read (spec §8).
         return Fail(job, f"completed, but its result cannot be stored: {_message(error)}", for_good=True)
 

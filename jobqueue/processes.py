@@ -19,6 +19,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import MISSING, fields
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -30,10 +31,7 @@ from jobqueue.errors import InvalidArgument, WrongUse
 from jobqueue.handlers import Handlers, as_handlers
 from jobqueue.types import Complete, Fail, Job, JsonText, Release, Settlement
 
-FIELDS = (
-    *("id", "fence", "worker", "type", "priority", "attempts", "max_attempts", "seq", "scheduled_at_us"),
-    *("created_at_us", "started_at_us", "lease_expires_at_us", "timeout_us", "unique_key", "error"),
-)
+FIELDS = tuple(field.name for field in fields(Job) if field.default is MISSING and field.default_factory is MISSING)
 LOOK = 0.5  # Seconds between looks whether a child still lives, where a grandchild holds its pipe open.
 READY = 60.0  # Seconds that a child may take to import the handlers.
 BIRTHS = 3  # How often in a row a child may die before it is ready.
@@ -46,9 +44,12 @@ def load(source: str) -> Handlers:
     module, _, attribute = source.partition(":")
     if not module or not attribute:
         raise InvalidArgument(f"{source!r} does not name handlers; write module:attribute")
-    found: Any = importlib.import_module(module)
-    for part in attribute.split("."):
-        found = getattr(found, part)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgument(f"{source!r} cannot be found: {error}") from error
     return as_handlers(found)
 
 
@@ -77,14 +78,16 @@ class ProcessSeat:
         self._job: Job | None = None
         _seats.add(self)
 
+    def ready(self) -> bool:
+        return self._process is not None and self._process.is_alive()
+
     def prepare(self) -> None:
         """Have a living child that has imported the handlers."""
         for _ in range(BIRTHS):
-            if self._process is not None and self._process.is_alive():
-                return
             self._reap()
             if self._born():
                 return
+        self._reap()
         raise WrongUse("handler processes die before they are ready; see what they wrote to stderr")
 
     def _born(self) -> bool:
@@ -114,7 +117,7 @@ class ProcessSeat:
                 with self._lock:
                     self._job = None
                 return _settlement(job, message)
-        code = self._reap()
+        code = self._reap(FAREWELL)
         if job.signal.reason is not None:
             return End.STOPPED
         return Fail(job, f"worker process died (exit code {code})")
@@ -138,8 +141,13 @@ class ProcessSeat:
                 return None
         return None
 
-    def _reap(self) -> int | None:
-        """Make sure that the child is gone; its exit code (negative: the signal that ended it)."""
+    def _reap(self, patience: float = 0.0) -> int | None:
+        """Make sure that the child is gone; its exit code (negative: the signal that ended it).
+
+        One that is about to end gets ``patience`` seconds for it, so that its own code is told.
+        """
+        if self._process is not None:
+            self._process.join(patience)
         with self._lock:
             process, self._process, self._job = self._process, None, None
             if process is None:
@@ -167,8 +175,7 @@ class ProcessSeat:
         if self._pipe is not None and self._process is not None:
             with suppress(OSError):
                 self._pipe.send_bytes(b"null")
-                self._process.join(FAREWELL)
-        self._reap()
+        self._reap(FAREWELL)
 
 
 _seats: weakref.WeakSet[ProcessSeat] = weakref.WeakSet()
@@ -192,11 +199,11 @@ def _kill(process: multiprocessing.process.BaseProcess) -> None:
 
 
 def _request(job: Job) -> bytes:
-    fields: dict[str, Any] = {name: getattr(job, name) for name in FIELDS}
+    given: dict[str, Any] = {name: getattr(job, name) for name in FIELDS}
     # Byte for byte: whether it is UTF-8 and JSON is found out beside the handler, where it ends this attempt only.
     raw = job.payload_text.encode() if isinstance(job.payload_text, str) else job.payload_text
-    fields["payload_text"] = raw.decode("latin-1")
-    return json.dumps(fields).encode()
+    given["payload_text"] = raw.decode("latin-1")
+    return json.dumps(given).encode()
 
 
 def _reply(what: Settlement | End) -> dict[str, Any]:
@@ -254,11 +261,11 @@ def child(pipe: Connection, source: bytes) -> None:
     loop = EventLoop("child")
     seat = CoroutineSeat(handlers, loop)
     pipe.send_bytes(b'{"ready": true}')
-    while (fields := requests.get()) is not None:
-        fields["payload_text"] = fields["payload_text"].encode("latin-1")
+    while (given := requests.get()) is not None:
+        given["payload_text"] = given["payload_text"].encode("latin-1")
         job = _Claim.__new__(_Claim)
         job._tell = lambda: pipe.send_bytes(b'{"settled": true}')
-        job.__init__(**fields)  # type: ignore[misc]
+        job.__init__(**given)  # type: ignore[misc]
         pipe.send_bytes(json.dumps(_reply(seat.run(job))).encode())
     loop.close(FAREWELL)
 

@@ -29,7 +29,7 @@ from jobqueue.core import Core, Effect, Event, Settings
 from jobqueue.errors import DatabaseUnavailable, OutcomeUnknown
 from jobqueue.queue import Queue
 from jobqueue.threads import Crew, Seat
-from jobqueue.types import Complete, Expired, Fail, Job, Lost, Reply, Settlement, Status
+from jobqueue.types import Complete, Expired, Fail, Job, Lost, Reply, Settled, Settlement, Status
 
 log = logging.getLogger("jobqueue.worker")
 PATIENCE = 1.0  # Seconds for the threads to end when all is done.
@@ -87,7 +87,7 @@ class Shift:
             self.clock,
             ring=self._bell.ring,
             expect=self._timer.announce,
-            broken=self._broken,
+            broken=self._slot_broken,
         )
         self._order: core.Exchange | core.AskDue | core.Rest | None = None
         self._wake_at = -inf
@@ -313,6 +313,12 @@ class Shift:
             log.warning("no cleanup this time: %s", error)
         self._feed(core.Cleaned)
 
+    def _slot_broken(self, error: BaseException) -> None:
+        """A slot cannot go on; the database can: end with grace, give back what has not begun, and raise it then."""
+        if self._error is None:
+            self._error = error
+        self.stop()
+
     def _broken(self, error: BaseException) -> None:
         """Something that waiting does not mend: end the run, and raise it there."""
         if self._error is None:
@@ -326,6 +332,8 @@ def _hopeless(error: DatabaseUnavailable | OutcomeUnknown) -> bool:
 
 def _log_outcomes(settlements: Sequence[Settlement], replies: Sequence[Reply]) -> None:
     chatty = log.isEnabledFor(logging.DEBUG)
+    if not chatty and all(type(reply) is Settled and reply.status is Status.COMPLETED for reply in replies):
+        return
     for settlement, reply in zip(settlements, replies, strict=True):
         if isinstance(reply, Lost):
             _log_job(logging.WARNING, settlement.job, "its outcome is dropped: its lease is lost")

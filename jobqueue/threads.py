@@ -25,8 +25,11 @@ REPORT_EVERY = 0.02  # Seconds: handlers in a row report at least this often.
 class Seat(Protocol):
     """Where one slot's handlers run, one at a time."""
 
+    def ready(self) -> bool:
+        """Whether a handler can run here now. Asked before a job is taken from the line."""
+
     def prepare(self) -> None:
-        """Be ready for the next handler; may take a while. Called before a job is taken from the line."""
+        """Become ready; may take a while."""
 
     def run(self, job: Job) -> Settlement | End:
         """Run the job's handler to its end. Raises nothing. Called by the slot's own thread."""
@@ -43,6 +46,9 @@ class ThreadSeat:
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers
+
+    def ready(self) -> bool:
+        return True
 
     def prepare(self) -> None:
         return
@@ -90,7 +96,8 @@ class Crew:
     ) -> None:
         self._name, self._size, self._seat, self._clock = name, size, seat, clock
         self._ring, self._expect, self._broken = ring, expect, broken
-        self._work = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
         self._line: deque[tuple[Job, float]] = deque()
         self._ended: deque[Outcome] = deque()
         self._slots: list[_Slot] = []
@@ -103,13 +110,13 @@ class Crew:
 
     def open(self) -> None:
         """Start every slot now, where readiness takes time; otherwise they start when there is work for them."""
-        with self._work:
+        with self._lock:
             while len(self._slots) < self._size:
                 self._hire()
 
     def start(self, jobs: Sequence[Job], until: float) -> None:
         """Put claims in line; one that has not begun at ``until`` never will (its lease may be over)."""
-        with self._work:
+        with self._lock:
             if self._closed:
                 return
             self._line.extend(zip(jobs, repeat(until)))
@@ -123,7 +130,7 @@ class Crew:
     def withdraw(self, keys: Iterable[Key]) -> list[Key]:
         """Take claims out of the line; those that were still in it. They have not begun, and never will."""
         wanted = set(keys)
-        with self._work:
+        with self._lock:
             kept = [entry for entry in self._line if entry[0].key not in wanted]
             gone = [job.key for job, _ in self._line if job.key in wanted]
             self._line.clear()
@@ -132,7 +139,7 @@ class Crew:
 
     def running(self) -> list[tuple[Key, float]]:
         """The claims whose handlers run, and since when."""
-        with self._work:
+        with self._lock:
             return [(slot.job.key, slot.since) for slot in self._slots if slot.job is not None]
 
     def ended(self) -> list[Outcome]:
@@ -144,7 +151,7 @@ class Crew:
 
     def tell(self, job: Job, reason: str) -> None:
         """Let the handler know that its outcome does not count, and stop it if its seat can."""
-        with self._work:
+        with self._lock:
             job.signal.reason = reason
             slot = self._slot_of(job)
         if slot is not None:
@@ -152,14 +159,14 @@ class Crew:
 
     def abandon(self, job: Job, reason: str) -> None:
         """Free the slot of ``job``, whatever its handler does; an outcome will follow, unless it has come already."""
-        with self._work:
+        with self._lock:
             slot = self._slot_of(job)
             if slot is None:
                 return  # It has just ended: its real outcome is on its way.
             job.signal.reason = reason
         if slot.seat.interrupt(job):
             return
-        with self._work:
+        with self._lock:
             if slot.job is not job:
                 return
             slot.abandoned, slot.job = True, None
@@ -175,7 +182,7 @@ class Crew:
 
     def close(self, patience: float) -> None:
         """End: nothing more is begun. Waits up to ``patience`` seconds for idle slots to end."""
-        with self._work:
+        with self._lock:
             self._closed = True
             self._line.clear()
             slots = list(self._slots)
@@ -207,7 +214,9 @@ class Crew:
         monotonic, seat, ended = self._clock.monotonic, slot.seat, self._ended
         try:
             while True:
-                seat.prepare()
+                if not seat.ready():
+                    self._ring()  # What has just ended here does not wait for that.
+                    seat.prepare()
                 entry = self._take(slot)
                 if entry is None:
                     return
@@ -231,7 +240,7 @@ class Crew:
         """The next claim in line, for which this waits; None when this slot is to end."""
         ring = True
         while True:
-            with self._work:
+            with self._lock:
                 slot.job = None
                 if slot.abandoned or self._closed:
                     return None
@@ -254,7 +263,7 @@ class Crew:
         return entry
 
     def _leave(self, slot: _Slot) -> None:
-        with self._work:
+        with self._lock:
             if slot in self._slots:
                 self._slots.remove(slot)
             elif slot.abandoned:

@@ -48,6 +48,21 @@ RAISED: dict[str, BaseException] = {
 }
 
 
+def unborn() -> None:
+    """What a child calls when it should have its handlers."""
+    raise RuntimeError("the handlers cannot be had here")
+
+
+class Unborn:
+    """A handler that can be sent to a child, but not arrive."""
+
+    def __call__(self, job: Job) -> None:
+        raise AssertionError("it never arrives")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unborn, ()
+
+
 @handlers.register("echo")
 def echo(job: Job) -> Any:
     return job.payload

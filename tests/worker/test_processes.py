@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobqueue import InvalidArgument, JobView, Queue, Status
+from jobqueue import InvalidArgument, JobView, Queue, Status, WrongUse
 from jobqueue.clock import SystemClock
 from jobqueue.handlers import Handlers
 from jobqueue.processes import load
@@ -114,6 +114,15 @@ def test_handlers_are_given_by_name_too(live: Queue) -> None:
     Worker(live, "tests.worker.jobs:handlers", mode="processes", types=("echo",)).run(drain=True)
     assert ended(live, id).result == 1
     assert load("tests.worker.jobs:handlers") is jobs.handlers
+
+
+def test_handlers_that_do_not_arrive_in_the_child_end_the_worker_and_cost_no_attempt(live: Queue) -> None:
+    id = live.enqueue("x")
+    with pytest.raises(WrongUse, match="die before they are ready"):
+        Worker(live, Handlers(jobs.Unborn()), mode="processes").run(drain=True)
+    view = live.get(id)
+    assert view is not None
+    assert (view.status, view.attempts) == (Status.PENDING, 0)
 
 
 def test_what_cannot_be_shared_with_processes_is_refused(live: Queue) -> None:

@@ -264,8 +264,7 @@ def test_w7_a_stop_waits_for_running_handlers_and_gives_the_rest_back(live: Queu
     worker = Worker(live, handler)
     worker.start()
     assert begun.wait(PATIENCE)
-    worker.stop(wait=False)
-    gate.set()
+    threading.Timer(0.05, gate.set).start()
     worker.stop()
     counts = live.counts()
     assert (counts[Status.COMPLETED], counts[Status.PENDING], counts[Status.RUNNING]) == (1, 4, 0)
@@ -438,7 +437,9 @@ def test_b18_settings_that_make_no_sense_are_refused(live: Queue, options: dict[
         Worker(live, jobs.handlers, **options)
 
 
-@pytest.mark.parametrize("handlers", [Handlers(), None, 3, "no_colon", "tests.worker.jobs:", ":handlers"])
+@pytest.mark.parametrize(
+    "handlers", [Handlers(), None, 3, "no_colon", "tests.worker.jobs:", ":handlers", "tests.nowhere:x", "json:x"]
+)
 def test_handlers_that_make_no_sense_are_refused(live: Queue, handlers: Any) -> None:
     with pytest.raises(InvalidArgument):
         Worker(live, handlers)

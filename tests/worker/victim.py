@@ -1,8 +1,8 @@
 """A worker in a process of its own, for tests that stop or kill it: ``python -m tests.worker.victim URL OPTIONS``.
 
 ``--kill POINT`` ends the process by SIGKILL when it gets there for the first time. The points are the moments of a
-worker's life between which a crash could lose something: before and after a claim commits, before and after the handler,
-before and after its outcome commits.
+worker's life between which a crash could lose something: before and after a claim commits, before and after the
+handler, before and after its outcome commits.
 """
 
 from __future__ import annotations
