@@ -452,4 +452,4 @@ def test_g14_retention_deletes_what_ended_long_ago(live: Queue) -> None:
         deadline = live.clock.monotonic() + PATIENCE
         while live.get(id) is not None:
             assert live.clock.monotonic() < deadline
-            ended(live, live.enqueue("echo", 2))
+            live.wait(live.enqueue("echo", 2), PATIENCE)
