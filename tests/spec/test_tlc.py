@@ -15,7 +15,7 @@ MODELS = {model.name: model for model in manifest.load()}
 MUTANTS = {mutant.name: mutant for mutant in mutants.load()}
 
 SMALL = ["process_timeout", "lease_live", "mustfail_attempts_as_fence", "mustfail_starvation"]
-SAMPLE = ["complete: fence not compared", "release keeps the attempt", "SQLite: begin without IMMEDIATE, two writers"]
+SAMPLE = ["complete: fence not compared", "release keeps the attempt", "requeue resets the fence"]
 
 
 @pytest.mark.parametrize("name", SMALL)
