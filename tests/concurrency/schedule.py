@@ -32,8 +32,9 @@ class Actor:
         self.reply: object = None
         self.began: int | None = None
         self.ended: int | None = None
-        self.blocked = self.waiting = self.done = False
+        self.blocked = self.waiting = self.inside = self.done = False
         self.error: BaseException | None = None
+        self._free = False
         self._turn, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
         self._thread.start()
@@ -50,7 +51,14 @@ class Actor:
     def stop(self) -> None:
         """Called by the operation itself: wait for the next turn."""
         self._stopped.release()
-        self._turn.acquire()
+        if not self._free:
+            self._turn.acquire()
+
+    def let_go(self) -> None:
+        """No more stops: so that a test that has failed leaves no operation half-way."""
+        self._free = True
+        self._turn.release()
+        self._thread.join(LONGEST)
 
     def give_turn(self) -> None:
         self.blocked = False
@@ -77,6 +85,7 @@ class Stops:
 
         def stopping(tx: Transaction) -> T:
             started.append(tx)
+            self.inside(True)
             result = work(_Statements(tx, self))
             self.stop()
             return result
@@ -89,6 +98,12 @@ class Stops:
                     raise  # A transaction that has begun must never meet the lock.
                 self.actor.blocked = True
                 self.stop()
+            finally:
+                self.inside(False)
+
+    def inside(self, now: bool) -> None:
+        if self.actor is not None:
+            self.actor.inside = now
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         return self.inner.read(lambda tx: work(_Statements(tx, self)))
@@ -152,7 +167,16 @@ class Course:
 def run(actors: list[Actor], schedule: Sequence[int], waits: Callable[[Actor], bool]) -> Course:
     """Let all actors end, in the order that the schedule says; beyond its end the first that can move does."""
     course = Course(actors)
-    turn = 0
+    try:
+        _let_all_end(course, schedule, waits)
+    finally:
+        for actor in actors:
+            actor.let_go()
+    return course
+
+
+def _let_all_end(course: Course, schedule: Sequence[int], waits: Callable[[Actor], bool]) -> None:
+    actors, turn = course.actors, 0
     while not all(actor.done for actor in actors):
         ready = [actor for actor in actors if not (actor.done or actor.blocked or actor.waiting)]
         if not ready:  # The server has not yet woken those that waited for a lock which is free now.
@@ -167,11 +191,11 @@ def run(actors: list[Actor], schedule: Sequence[int], waits: Callable[[Actor], b
         course.choices.append((chosen, len(ready)))
         _move(ready[chosen], turn, waits)
         for other in actors:
-            other.blocked = other.blocked and other is ready[chosen]
+            # What found the lock taken can do nothing before it is free.
+            other.blocked = other.blocked and any(one.inside for one in actors if one is not other)
             if other.waiting:
                 _settle(other, turn, waits)
         turn += 1
-    return course
 
 
 def _move(actor: Actor, turn: int, waits: Callable[[Actor], bool]) -> None:
