@@ -13,7 +13,7 @@ run that is called clean had no answer that `model.step` forbids and no step tha
     run.py        one run, from an empty database to the last look at the table
 
     explode.py    the clients' files, cut into one history per job
-    judge.py      verdict (a), one job at a time: clauses.py (what can be said at a glance) and search.py (linearizable?)
+    judge.py      verdict (a), one job at a time: clauses.py (what is seen at a glance), search.py (linearizable?)
     moves.py      an operation as the model's call, with what was observed of the choices that the page leaves open
     order.py      verdict (a), over all jobs: order, emptiness, seq
     check.py      verdict (a) as a whole, in two processes

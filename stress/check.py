@@ -19,7 +19,7 @@ from stress import order
 from stress.clauses import Setting
 from stress.explode import Disturbed, Exploder, Part, Shared
 from stress.findings import Finding
-from stress.history import FOREVER
+from stress.history import FOREVER, lines
 from stress.judge import Context, Judge, Judged
 from stress.options import SECOND, Options
 
@@ -50,7 +50,7 @@ class Check:
     def __init__(self, directory: Path, options: Options, say: Say) -> None:
         self._directory, self._options, self._say = directory, options, say
         self._parts = directory / "parts"
-        self._events = [json.loads(line) for line in (directory / "events.jsonl").open()]
+        self._events = list(lines(directory / "events.jsonl"))
 
     def run(self) -> Verdict:
         shutil.rmtree(self._parts, ignore_errors=True)
@@ -85,12 +85,11 @@ class Check:
         """The last look's rows, to the buckets of their jobs."""
         files = [(self._parts / f"rows.{index}").open("w", encoding="utf-8") for index in range(buckets)]
         looked = (0, 0)
-        for line in (self._directory / "table.jsonl").open(encoding="utf-8"):
-            row = json.loads(line)
+        for row in lines(self._directory / "table.jsonl"):
             if isinstance(row, list):
                 looked = (row[0], row[1])
             else:
-                files[int(row["id"][-4:], 16) % buckets].write(line)
+                files[int(row["id"][-4:], 16) % buckets].write(json.dumps(row, ensure_ascii=False) + "\n")
         for file in files:
             file.close()
         return looked
@@ -184,7 +183,7 @@ def _explode(job: tuple[Path, int, list[tuple[int, int]], Path, int, Disturbed])
 
 
 def _context(parts: Path) -> Context:
-    context: Context = pickle.loads((parts / "context").read_bytes())  # noqa: S301 - written by this very run
+    context: Context = pickle.loads((parts / "context").read_bytes())
     return context
 
 
@@ -192,10 +191,10 @@ def _judge_bucket(job: tuple[Path, int]) -> Judged:
     """The jobs of a bucket. Those with a unique key are set aside: they are judged with others of their key."""
     parts, index = job
     judge = Judge(_context(parts))
-    rows = {row["id"]: row for row in map(json.loads, (parts / f"rows.{index}").open(encoding="utf-8"))}
+    rows = {row["id"]: row for row in lines(parts / f"rows.{index}")}
     groups: dict[str, list[Part]] = defaultdict(list, {id: [] for id in rows})
     for path in sorted(parts.glob(f"{index}.*")):
-        for part in map(json.loads, path.open(encoding="utf-8")):
+        for part in lines(path):
             groups[part[0]].append(part)
     seqs, tags = array("q"), array("q")
     keyed = [(parts / f"keyed.{number}.{index}").open("w", encoding="utf-8") for number in range(KEYED)]
@@ -224,7 +223,7 @@ def _judge_keys(job: tuple[Path, int]) -> Judged:
     groups: dict[str, list[Part]] = defaultdict(list)
     rows: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
     for path in sorted(parts.glob(f"keyed.{index}.*")):
-        for key, group, row in map(json.loads, path.open(encoding="utf-8")):
+        for key, group, row in lines(path):
             groups[key] += group
             if row is not None:
                 rows[key][row["id"]] = row
@@ -239,14 +238,10 @@ def _put(files: list[Any], key: str, group: list[Part], row: dict[str, Any] | No
 
 def _key(group: list[Part], row: dict[str, Any] | None, context: Context) -> str | None:
     """The unique key of a job, from whatever tells of it."""
-    for part in group:
-        if part[1] == "claim":
-            key: str | None = part[8][13]
-            return key
-        if part[1] == "enqueue":
-            key = part[7][1][7]
-            return key
-    return None if row is None else row["unique_key"]
+    told = (part[8][13] if part[1] == "claim" else part[7][1][7] for part in group if part[1] in ("claim", "enqueue"))
+    of_row = None if row is None else row["unique_key"]
+    key: str | None = next(told, of_row)
+    return key
 
 
 def _remember(group: list[Part], row: dict[str, Any] | None, seqs: array[int], tags: array[int]) -> None:

@@ -1,13 +1,14 @@
 """What can be said of a job's history at a glance, by clause: readable findings before any search.
 
-Each rule holds for every linearizable history, so none can be wrong where the search is right; but a finding by name says
-more than 'there is no order'.
+Each rule holds for every linearizable history, so none can be wrong where the search is right; but a finding by name
+says more than 'there is no order'.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from model import Rules
 from stress.findings import Finding, excerpt
@@ -95,7 +96,7 @@ def begun_once(facts: Facts, ops: list[Op], setting: Setting) -> Iterator[tuple[
     begun = {op.args: op for op in ops if op.kind == "begin"}
     requeues = [op for op in ops if op.kind == "requeue" and op.reply is not False]
     fences = sorted(fence for fence in begun if fence in facts.claims)
-    for earlier, later in zip(fences, fences[1:], strict=False):
+    for earlier, later in pairwise(fences):
         since, until = facts.claims[earlier][0].inv, facts.claims[later][0].ret
         if not any(op.ret >= since and op.inv <= until for op in requeues):
             yield "G-20", f"begun with fence {earlier} and with {later}", [begun[earlier], begun[later]]

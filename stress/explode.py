@@ -1,7 +1,7 @@
 """The clients' files, cut into one history per job: a million jobs are judged without ever being in memory together.
 
-Each call is taken apart into what it says about each job. The parts go to bucket files by the job's id; a bucket is then
-small enough to be sorted and judged. What is about no single job goes to `Shared`.
+Each call is taken apart into what it says about each job. The parts go to bucket files by the job's id; a bucket is
+then small enough to be sorted and judged. What is about no single job goes to `Shared`.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Exploder:
         worker = header(self._path).get("role") == "worker"
         with ExitStack() as stack:
             name = self._path.stem
-            files = [stack.enter_context((self._out / f"{index}.{name}").open("w", encoding="utf-8"))
-                     for index in range(self._buckets)]  # fmt: skip
+            files: list[TextIO] = [stack.enter_context((self._out / f"{index}.{name}").open("w", encoding="utf-8"))
+                                   for index in range(self._buckets)]  # fmt: skip
             order = stack.enter_context((self._out / f"order.{name}").open("w", encoding="utf-8"))
             for found in read(self._path, self._died):
                 if isinstance(found, Note):
@@ -145,7 +145,7 @@ class Exploder:
             self._hands.claimed(claim, call.inv)
 
     def _dequeue(self, call: Call, order: TextIO, lossy: bool) -> None:
-        worker, lease, types, n, settlements = call.args
+        worker, lease, types, n, _ = call.args
         if lossy:
             self.shared.dequeues.append([call.client, call.inv, call.ret, call.low, worker, lease, types])
         if call.open:
@@ -194,7 +194,7 @@ class Exploder:
 
 
 def _exchanged(call: Call, end: list[Any], certain: int) -> Iterator[Part]:
-    worker, lease, types, _, settlements = call.args
+    _, lease, types, _, settlements = call.args
     replies = [None] * len(settlements) if call.open else call.reply[0]
     for settlement, reply in zip(settlements, replies, strict=True):
         yield [settlement[1], "settle", *end, settlement, reply, certain]

@@ -62,7 +62,7 @@ def one_look(queue: RecordingQueue) -> None:
             shift.queue.sweep(found)
         shift._feed(Looked, [])
 
-    Shift._look = look  # type: ignore[method-assign]
+    Shift._look = look  # type: ignore[method-assign, assignment]
 
 
 def keyed_by_id(queue: RecordingQueue) -> None:
@@ -73,7 +73,7 @@ def keyed_by_id(queue: RecordingQueue) -> None:
 
     honest = Core._settle
     Job.key = property(lambda job: (job.id, 0))  # type: ignore[assignment, method-assign]
-    Core._settle = settle  # type: ignore[method-assign]
+    Core._settle = settle  # type: ignore[method-assign, assignment]
 
 
 def lost_at_shutdown(queue: RecordingQueue) -> None:
@@ -94,7 +94,7 @@ def lost_at_shutdown(queue: RecordingQueue) -> None:
 def non_atomic_claim(queue: RecordingQueue) -> None:
     """Look for due jobs without the lock, then mark them without looking again."""
     apart = Apart(queue.database)
-    queue.database = queue._commits._database = apart  # type: ignore[assignment]
+    queue.database = queue._commits._database = apart
 
 
 class Apart:

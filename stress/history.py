@@ -94,8 +94,8 @@ class Note:
     rest: list[Any]
 
 
-def lines(path: Path) -> Iterator[list[Any]]:
-    """Every whole line of a file; a torn last one is as if it had not been written."""
+def lines(path: Path) -> Iterator[Any]:
+    """Every whole line of a file of JSON; a torn last one is as if it had not been written."""
     with path.open("rb") as file:
         for line in file:
             if line.endswith(b"\n"):

@@ -1,7 +1,7 @@
 """A bare client: it dequeues, and then does with its claims whatever a holder may do, and some things too late.
 
-It sends no heartbeats of its own accord. What it keeps beyond the lease is swept and given to others; when it comes back
-it is a zombie, whose every operation must be LeaseLost and change nothing (G-3).
+It sends no heartbeats of its own accord. What it keeps beyond the lease is swept and given to others; when it comes
+back it is a zombie, whose every operation must be LeaseLost and change nothing (G-3).
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Holder:
         """What will be done with this claim, and when: at once, late in its lease, or long after it."""
         lease = self._me.options.lease
         chance = self._random.random()
-        wait = 0.0 if chance < 0.5 else lease * (self._random.uniform(0, 0.9) if chance < 0.8 else 1 + self._random.random())
+        late = self._random.uniform(0, 0.9) if chance < 0.8 else self._random.uniform(1, 2)
+        wait = 0.0 if chance < 0.5 else lease * late
         deeds = [self._complete] * 6 + [self._fail, self._release, self._give_back, self._extend, self._complete_later]
         heapq.heappush(self._held, (time.monotonic() + wait, next(self._order), self._random.choice(deeds), job))
 
@@ -71,7 +72,8 @@ class Holder:
 
     def _complete(self, job: Job) -> object:
         self._begin(job)
-        return self._queue.complete(job, job.fence)
+        self._queue.complete(job, job.fence)
+        return None
 
     def _fail(self, job: Job) -> object:
         self._begin(job)

@@ -62,19 +62,23 @@ class Facts:
 
     @property
     def seq(self) -> int | None:
-        return self.first[7] if self.first else self.of_row("seq")
+        seq: int | None = self.first[7] if self.first else self.of_row("seq")
+        return seq
 
     @property
     def created_at(self) -> int | None:
-        return self.first[9] if self.first else self.of_row("created_at")
+        at: int | None = self.first[9] if self.first else self.of_row("created_at")
+        return at
 
     @property
     def payload(self) -> str | None:
-        return self.first[15] if self.first else self.of_row("payload")
+        payload: str | None = self.first[15] if self.first else self.of_row("payload")
+        return payload
 
     @property
     def unique_key(self) -> str | None:
-        return self.first[13] if self.first else self.of_row("unique_key")
+        key: str | None = self.first[13] if self.first else self.of_row("unique_key")
+        return key
 
     def schedules(self, fence: int) -> list[int]:
         """What scheduled_at was seen to be after the claim of this fence: in the next claim, and at the end."""

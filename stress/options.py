@@ -93,7 +93,8 @@ def parser() -> argparse.ArgumentParser:
     size.add_argument("--jobs", type=int, help="end when so many jobs were enqueued, instead")
     size.add_argument("--seed", type=int, default=0, help="the plan of the run is a function of this")
     for name in ("producers", "workers", "bare"):
-        size.add_argument(f"--{name}", type=int, default=getattr(default, name), help=f"default {getattr(default, name)}")
+        number = getattr(default, name)
+        size.add_argument(f"--{name}", type=int, default=number, help=f"default {number}")
     load = parser.add_argument_group("workload")
     load.add_argument("--types", type=int, default=default.types, help=f"default {default.types}")
     load.add_argument("--priorities", type=int, default=default.priorities, help=f"default {default.priorities}")
@@ -106,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
     load.add_argument("--retention", type=float, default=default.retention, help="seconds until cleanup deletes")
     faults = parser.add_argument_group("nemesis")
     faults.add_argument("--kill-every", type=float, default=default.kill_every, help="seconds between kills; 0: none")
-    faults.add_argument("--pause-every", type=float, default=default.pause_every, help="seconds between pauses; 0: none")
+    faults.add_argument("--pause-every", type=float, default=default.pause_every, help="between pauses; 0: none")
     verdict = parser.add_argument_group("verdict")
     verdict.add_argument("--traced", type=int, default=default.traced, help="most touched jobs replayed by TLC")
     verdict.add_argument("--sampled", type=int, default=default.sampled, help="other jobs replayed by TLC")

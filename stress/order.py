@@ -105,7 +105,9 @@ def _finding(call: Dequeue, place: tuple[int, int, int]) -> Finding:
     empty = call.got < call.wanted
     level, scheduled_at, seq = place
     said = f"{call.client} asked for {call.wanted} and got {call.got}"
-    last = "" if call.last is None else f", the last with priority {-call.last[0]}, due {call.last[1]}, seq {call.last[2]}"
+    last = ""
+    if call.last is not None:
+        last = f", the last with priority {-call.last[0]}, due {call.last[1]}, seq {call.last[2]}"
     passed = f"the job with seq {seq}, priority {-level}, due {scheduled_at}, waited all the while"
     excerpt = (f"{call.inv} – {call.ret} µs, now {call.now}: {said}{last}", passed)
     return Finding("a", "G-13" if empty else "G-12", "", f"{said}{last}; {passed}", excerpt)

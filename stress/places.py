@@ -41,12 +41,15 @@ class Place(ABC):
 
     def fill_disk(self, seconds: float, pids: Iterable[int]) -> None:
         """Have no room for a while."""
+        raise NotImplementedError
 
     def terminate(self, pick: float) -> None:
         """End somebody's session."""
+        raise NotImplementedError
 
     def restart(self, pick: float, seconds: float) -> None:
         """Stop the server, sometimes as a crash, and start it again after `seconds`."""
+        raise NotImplementedError
 
     def queue(self) -> Queue:
         return Queue.open(self.url, name=QUEUE)
@@ -72,7 +75,7 @@ class SqlitePlace(Place):
     def log(self) -> Iterator[LogRow]:
         with self._connected() as connection:
             yield from connection.execute(
-                f"select lower(hex(id)), {triggers.COLUMNS} from {QUEUE}_log order by id, n"  # noqa: S608
+                f"select lower(hex(id)), {triggers.COLUMNS} from {QUEUE}_log order by id, n"
             )
 
     def lock(self, seconds: float) -> None:

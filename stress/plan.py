@@ -54,7 +54,8 @@ def _job(options: Options, random: Random, tag: str) -> dict[str, Any]:
 def _deed(options: Options, random: Random) -> str:
     """Deed and milliseconds."""
     chance = random.random()
-    for name, part in (("slow", SLOW), ("hang", options.hanging), ("snooze", SNOOZE), ("discard", DISCARD), ("retry", RETRY)):
+    parts = {"slow": SLOW, "hang": options.hanging, "snooze": SNOOZE, "discard": DISCARD, "retry": RETRY}
+    for name, part in parts.items():
         part = part / 20 if options.long else part
         if chance < part:
             return f"{name} {int(random.uniform(0.2, 1.6) * options.lease * 1000)}"

@@ -38,10 +38,12 @@ class PostgresPlace(Place):
     def log(self) -> Iterator[LogRow]:
         columns = triggers.COLUMNS.replace("scheduled_at", "(extract(epoch from scheduled_at) * 1000000)::bigint")
         columns = columns.replace(" at,", " extract(epoch from at)::float8,")
-        with self._connected() as connection, connection.transaction():
-            cursor = connection.cursor(name="log")
+        query = f"""
+            select replace(id::text, '-', ''), {columns} from "{self.schema}"."{self._queue}_log" order by id, n
+        """
+        with self._connected() as connection, connection.transaction(), connection.cursor(name="log") as cursor:
             cursor.itersize = 20_000
-            cursor.execute(f'select replace(id::text, \'-\', \'\'), {columns} from "{self.schema}"."{self._queue}_log" order by id, n')  # noqa: E501
+            cursor.execute(query.encode())
             yield from cursor
 
     def lock(self, seconds: float) -> None:

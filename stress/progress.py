@@ -70,8 +70,10 @@ def conclude(console: Console, result: Result) -> None:
     show(f"verdict (a): {_word(a.ok)}: {a.shared.calls:,} calls ({a.shared.open_calls} without an answer), "
          f"{a.judged.ops:,} operations linearized job by job, {a.judged.undecided} undecided; "
          f"order judged for {a.ordered.judged:,} of {a.ordered.dequeues:,} dequeues")  # fmt: skip
-    show(f"verdict (b): {_word(b.ok)}: {b.events:,} events of {b.touched_replayed + b.sampled:,} jobs replayed by TLC "
-         f"({b.touched_replayed:,} of {b.touched:,} that a kill, pause or cancel touched, {b.sampled:,} others)")  # fmt: skip
+    replayed = b.touched_replayed + b.sampled
+    show(f"verdict (b): {_word(b.ok)}: {b.events:,} events of {replayed:,} jobs replayed by TLC "
+         f"({b.touched_replayed:,} of {b.touched:,} that a kill, pause or cancel touched, "
+         f"{b.sampled:,} others)")  # fmt: skip
     if b.broke:
         show(b.broke)
     for name, found in a.shared.measures.percentiles().items():

@@ -1,7 +1,7 @@
 """The processes of a run. Each runs one role until it is told to end, is killed, or breaks.
 
-Every role opens the queue anew, records every call (recording.py), and ends in good order at SIGTERM. A database that is
-busy or away is waited for; anything else that goes wrong is written down and ends the process: it is a finding.
+Every role opens the queue anew, records every call (recording.py), and ends in good order at SIGTERM. A database that
+is busy or away is waited for; anything else that goes wrong is written down and ends the process: it is a finding.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable
 from ctypes import Array, c_int64
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -75,7 +76,7 @@ class Life:
         """The queue, as soon as the database is there."""
         options = self.options
         backoff = Backoff(round(options.base * SECOND), round(options.cap * SECOND), options.jitter)
-        queue = self.patiently(
+        queue: RecordingQueue = self.patiently(
             lambda: RecordingQueue.recorded(
                 self.seat.url, self.history, name=self.seat.name, lease=options.lease, backoff=backoff
             )
@@ -117,6 +118,8 @@ def live(seat: Seat, life: int, counters: Array[c_int64]) -> None:
     """The whole life of a process."""
     os.setpgid(0, 0)  # Ctrl-C is for whoever judges; the judged end when they are told.
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    stderr = os.open(seat.histories.parent / "stderr.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(stderr, 2)  # Drivers complain of connections that the nemesis ends.
     logging.getLogger("jobqueue").setLevel(logging.CRITICAL)  # Failing is what many of these jobs are for.
     me = Life(seat, life, counters)
     signal.signal(signal.SIGTERM, lambda *_: me.ending.set())
@@ -146,10 +149,10 @@ def produce(me: Life, queue: RecordingQueue) -> None:
         if not options.long:
             keyed += plain[: len(plain) // 2]
             del plain[: len(plain) // 2]
-        me.patiently(lambda plain=plain: queue.enqueue_many(plain))
+        me.patiently(partial(queue.enqueue_many, plain))
         me.count(ENQUEUED, len(plain))
         for job in keyed:
-            me.patiently(lambda job=job: _enqueue_keyed(queue, job, me.random))
+            me.patiently(partial(_enqueue_keyed, queue, job, me.random))
             me.count(ENQUEUED)
         _keep_pace(me, queue)
 
@@ -224,7 +227,7 @@ def sweep(me: Life, queue: RecordingQueue) -> None:
         found = me.patiently(queue.expired) or []
         twice = [look for look in found if look in seen]
         if twice:
-            me.patiently(lambda twice=twice: queue.sweep(twice))
+            me.patiently(partial(queue.sweep, twice))
         seen = set(found)
         me.rest(me.options.heartbeat * 1.3)
 
@@ -234,10 +237,10 @@ def meddle(me: Life, queue: RecordingQueue) -> None:
     while True:
         status = me.random.choice(("pending", "running", "failed", "dead", "dead", "completed"))
         after = me.random.choice((-1, _head(me, queue) - me.random.randrange(1, 300)))
-        views = me.patiently(lambda status=status, after=after: queue.list(status=status, after=max(after, -1), limit=20))
+        views = me.patiently(partial(queue.list, status=status, after=max(after, -1), limit=20))
         for view in me.random.sample(views, min(2, len(views))):
             call = queue.cancel if me.random.random() < 0.4 else queue.requeue
-            me.patiently(lambda view=view, call=call: _meddled(call, view.id))
+            me.patiently(partial(_meddled, call, view.id))
         me.rest(0.05 if not me.options.long else 0.5)
 
 
@@ -258,7 +261,7 @@ def clean(me: Life, queue: RecordingQueue) -> None:
     while True:
         statuses = me.random.choice((("completed",), ("dead",), ("completed", "dead")))
         retention = me.options.retention
-        me.patiently(lambda statuses=statuses: queue.cleanup(retention, statuses=statuses))
+        me.patiently(partial(queue.cleanup, retention, statuses=statuses))
         me.rest(1.0)
 
 

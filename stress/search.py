@@ -1,8 +1,8 @@
 """Is a history linearizable? Wing and Gong's search, depth first, against the model.
 
-An operation can take its effect at any instant between call and answer; one without an answer at any instant after its
-call, until its process was gone, or never. The search looks for one order that respects this and that the model allows at
-each step. A history without overlap has one order only, and costs one step of the model for each operation.
+An operation can take its effect at any instant between call and answer; one without an answer at any instant after
+its call, until its process was gone, or never. The search looks for one order that respects this and that the model
+allows at each step. A history without overlap has one order only, and costs one step of the model for each operation.
 """
 
 from __future__ import annotations

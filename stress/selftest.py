@@ -1,7 +1,7 @@
 """`python -m stress --self-test`: a harness that finds nothing proves nothing. Each seeded fault must be found.
 
-The faults are those of faults.py; they are set in the processes of a short run on SQLite, never in files. A run without a
-fault comes first: it must be clean, or a finding would mean nothing.
+The faults are those of faults.py; they are set in the processes of a short run on SQLite, never in files. A run
+without a fault comes first: it must be clean, or a finding would mean nothing.
 """
 
 from __future__ import annotations
@@ -54,15 +54,17 @@ def self_test(options: Options, only: str, console: Console) -> int:
     with progress(console) as say:
         control = session(short(options), say)
     if not control.ok:
-        console.print("The queue without a fault is not clean:", *map(str, control.findings[:3]), sep="\n", markup=False)
+        told = "\n".join(map(str, control.findings[:3]))
+        console.print(f"The queue without a fault is not clean:\n{told}", markup=False)
         return 1
     tried = [attempt(options, fault, console) for name, fault in FAULTS.items() if only in name]
     for one in tried:
         console.print(f"\n{one.fault}:\n{one.example or '  NOT FOUND'}", markup=False, highlight=False)
     table = Table("seeded fault", "what it does", "found", "by", "runs")
     for one in tried:
-        table.add_row(one.fault, FAULTS[one.fault].told, "yes" if one.found else "NO", ", ".join(one.by), str(one.runs))
+        found = "yes" if one.found else "NO"
+        table.add_row(one.fault, FAULTS[one.fault].told, found, ", ".join(one.by), str(one.runs))
     console.print(table)
-    found = sum(one.found for one in tried)
-    console.print(f"{found} of {len(tried)} seeded faults found; without a fault: clean", highlight=False)
-    return 0 if tried and found == len(tried) else 1
+    number = sum(one.found for one in tried)
+    console.print(f"{number} of {len(tried)} seeded faults found; without a fault: clean", highlight=False)
+    return 0 if tried and number == len(tried) else 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections import Counter
@@ -16,6 +15,7 @@ from stress import trace
 from stress.check import Check
 from stress.check import Verdict as BlackBox
 from stress.findings import Finding
+from stress.history import lines
 from stress.options import SECOND, Options
 from stress.places import place
 from stress.run import Crew, run
@@ -72,7 +72,8 @@ class Result:
                 "dequeues_judged_for_order": a.ordered.judged, "dequeues": a.ordered.dequeues,
             },
             "verdict_b": {
-                "ok": b.ok, "violations": len(b.findings), "broke": b.broke, "jobs_replayed": b.touched_replayed + b.sampled,
+                "ok": b.ok, "violations": len(b.findings), "broke": b.broke,
+                "jobs_replayed": b.touched_replayed + b.sampled,
                 "touched": b.touched, "touched_replayed": b.touched_replayed, "sampled": b.sampled, "events": b.events,
             },
             "accounting": a.accounting,
@@ -96,7 +97,7 @@ def session(options: Options, say: Say, keep: Path | None = None) -> Result:
     """Run, then judge. The database stays until both verdicts are there: one of them reads its log."""
     with workplace(keep) as directory, place(options, directory) as where:
         started = time.monotonic()
-        crew = run(options, where, directory, say)
+        run(options, where, directory, say)
         ended = time.monotonic()
         say("judging", None)
         a = Check(directory, options, lambda text: say(text, None)).run()
@@ -104,7 +105,7 @@ def session(options: Options, say: Say, keep: Path | None = None) -> Result:
         b = trace.validate(
             where.log(), trace.chosen(options), a.shared.touched, a.shared.begun, lambda text: say(text, None)
         )
-        events = [json.loads(line) for line in (directory / "events.jsonl").open()]
+        events = list(lines(directory / "events.jsonl"))
         strikes = Counter(str(event[1]) for event in events if event[1] in STRIKES)
         return Result(
             options=options, events=events, strikes=strikes, disk=where.disk, seconds=_length(events, ended - started),

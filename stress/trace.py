@@ -1,7 +1,7 @@
 """Verdict (b): the database's own log is a behaviour of the TLA+ specification, as TLC replays it (spec/tla/trace).
 
-The log is cut by job. Replayed are the jobs that a kill, a pause or a cancel touched, up to a limit, and others chosen by
-the seed. One run of TLC replays many logs of up to 50 jobs each.
+The log is cut by job. Replayed are the jobs that a kill, a pause or a cancel touched, up to a limit, and others
+chosen by the seed. One run of TLC replays many logs of up to 50 jobs each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -71,11 +71,15 @@ class Verdict:
 
 
 def job_log(id: str, rows: Iterable[LogRow], begun: set[tuple[str, int]]) -> JobLog:
-    """The events of one job. That a handler began is no change of a row: it is known from the clients' notes, and matters
-    only where max_attempts is 1 (G-20). It can be told right after the claim: nothing depends on it before the outcome."""
+    """The events of one job.
+
+    That a handler began is no change of a row: it is known from the clients' notes, and matters only where max_attempts
+    is 1 (G-20). It can be told right after the claim: nothing depends on it before the outcome.
+    """
     events: list[Event] = []
     most, key = 1, None
-    for _, n, _, _, was, status, attempts, most, fence, worker, _, key, note in rows:
+    for row in rows:
+        _, n, _, _, was, status, attempts, most, fence, worker, _, key, note = row
         op, by = _op(was, status, attempts, fence, events, note), _by(status, fence, note)
         if op == "interrupt":  # Only a begun job is; its handler may not have come to write that down.
             events = _with_begin(events, by)
@@ -122,7 +126,7 @@ def _with_begin(events: list[Event], fence: int) -> list[Event]:
     for event in events:
         found.append(event)
         if event.op == "dequeue" and event.fence == fence:
-            found.append(Event(event.n, "begin", "running", "running", event.attempts, fence, fence, event.worker, None))
+            found.append(replace(event, op="begin", was="running", by=fence, note=None))
     return found
 
 
@@ -244,10 +248,10 @@ def _rejected(
 ) -> Finding:
     """The event that the specification does not allow, with the history of its job up to there."""
     last = dict(LAST.findall(run.trace))
-    log, l = int(last["log"]) - 1, int(last["l"]) - 1
+    log, at = int(last["log"]) - 1, int(last["l"]) - 1
     if run.violated != "EveryEventIsAStep":
-        l -= 1  # The invariant is broken by the step before.
-    index, event = data[log][l]
+        at -= 1  # The invariant is broken by the step before.
+    index, event = data[log][at]
     job = logs[log][index]
     lines = tuple(_lines(job, event))
     clause = {"EveryEventIsAStep": "no step of JobQueueLease", "BegunAtMostOnce": "G-20"}[run.violated or ""]

@@ -14,9 +14,10 @@ create table "{queue}_log" (
     fence integer, worker text, scheduled_at integer, unique_key text, note text
 );
 create trigger "{queue}_log_insert" after insert on "{queue}" begin
-    insert into "{queue}_log" (at, seq, id, was, status, attempts, max_attempts, fence, worker, scheduled_at, unique_key)
-    values (julianday('now'), new.seq, new.id, 'absent', new.status, new.attempts, new.max_attempts, new.fence, new.worker,
-        new.scheduled_at, new.unique_key);
+    insert into "{queue}_log"
+        (at, seq, id, was, status, attempts, max_attempts, fence, worker, scheduled_at, unique_key)
+    values (julianday('now'), new.seq, new.id, 'absent', new.status, new.attempts, new.max_attempts, new.fence,
+        new.worker, new.scheduled_at, new.unique_key);
 end;
 create trigger "{queue}_log_update" after update on "{queue}"
 when old.status <> new.status or old.fence <> new.fence or old.attempts <> new.attempts or old.id <> new.id begin
@@ -50,7 +51,8 @@ begin
             (seq, id, was, status, attempts, max_attempts, fence, worker, scheduled_at, unique_key)
         values (new.seq, new.id, 'absent', new.status, new.attempts, new.max_attempts, new.fence, new.worker,
             new.scheduled_at, new.unique_key);
-    elsif (old.status, old.fence, old.attempts, old.id) is distinct from (new.status, new.fence, new.attempts, new.id) then
+    elsif (old.status, old.fence, old.attempts, old.id)
+            is distinct from (new.status, new.fence, new.attempts, new.id) then
         insert into "{schema}"."{queue}_log"
             (seq, id, was, status, attempts, max_attempts, fence, worker, scheduled_at, unique_key, note)
         values (new.seq, new.id, old.status, new.status, new.attempts, new.max_attempts, new.fence,
