@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from jobqueue.core import End
@@ -61,6 +62,7 @@ class EventLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._over = threading.Event()  # The loop of now is to end, not merely stopped by a handler.
         self._probe: threading.Event | None = None
 
     def begin(self, turn: _Turn, function: Handler) -> None:
@@ -83,12 +85,13 @@ class EventLoop:
                 self._probe = None
                 if blocked and self._loop is not None:
                     log.warning("a coroutine handler blocks its event loop; coroutines go on with a new one")
+                    self._over.set()
                     self._loop.call_soon_threadsafe(self._loop.stop)
                     self._loop = None
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop, self._over = asyncio.new_event_loop(), threading.Event()
                 self._thread = threading.Thread(
-                    target=_serve, args=(self._loop,), name=f"{self._name} event loop", daemon=True
+                    target=_serve, args=(self._loop, self._over), name=f"{self._name} event loop", daemon=True
                 )
                 self._thread.start()
             return self._loop
@@ -97,23 +100,26 @@ class EventLoop:
         """Cancel what runs and end the thread."""
         with self._lock:
             loop, thread, self._loop = self._loop, self._thread, None
+            self._over.set()
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             thread.join(patience)
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _serve(loop: asyncio.AbstractEventLoop, over: threading.Event) -> None:
     asyncio.set_event_loop(loop)
-    while True:
-        try:
-            loop.run_forever()
-            break
-        except BaseException as error:  # SystemExit in a task that a handler started; the loop serves others too.
-            log.warning("a task of a coroutine handler raised %s; the event loop goes on", type(error).__name__)
+    while not over.is_set():  # A handler that stops the loop stops it for nobody.
+        _survive(loop.run_forever)
+    _survive(lambda: loop.run_until_complete(_farewell()))
+    loop.close()
+
+
+def _survive(run: Callable[[], None]) -> None:
+    """Let the loop run; it serves others too, whatever a task raises through it that a handler has started."""
     try:
-        loop.run_until_complete(_farewell())
-    finally:
-        loop.close()
+        run()
+    except BaseException as error:  # SystemExit and KeyboardInterrupt are not kept in their task.
+        log.warning("a task of a coroutine handler raised %s; the event loop goes on", type(error).__name__)
 
 
 async def _farewell() -> None:

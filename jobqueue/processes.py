@@ -103,6 +103,8 @@ class ProcessSeat:
         return self._message(READY) is not None
 
     def run(self, job: Job) -> Settlement | End:
+        if self._process is None or not self._process.is_alive():
+            self.prepare()  # It died while it had nothing to do; this job has not begun, so that is not its failure.
         with self._lock:
             if job.signal.reason is not None:  # Set before an interrupt, which then has found another job, or none.
                 return End.SKIPPED

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
-from jobqueue import Discard, Handlers, Job, Queue, Retry, Snooze, Worker, WrongUse, cli
+from jobqueue import Discard, Handlers, Job, Queue, Retry, Snooze, Worker, WrongUse
 from jobqueue.backoff import Backoff
 from jobqueue.protocols import Transaction
 
@@ -309,6 +309,8 @@ def forks_inside(url: str, leaving: str) -> None:
 
 def unprivileged(path: str) -> None:
     """Give up all rights; then open a queue, and count its jobs by command: what each said."""
+    from jobqueue import cli  # Needs more than the other parts do.
+
     with Queue.open("warm.db"), redirect_stdout(io.StringIO()):
         cli.run(["status", "--db", "warm.db"])  # Imports what it needs, which may lie where others cannot read.
     if os.getuid() == 0:
