@@ -99,10 +99,17 @@ class ExchangeFailed:
 
 @dataclass(frozen=True, slots=True)
 class DueKnown:
-    """The next wanted job is due in so many seconds; None: there is none, or it could not be told."""
+    """The next wanted job is due in so many seconds; None: there is none."""
 
     at: float
     seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DueUnknown:
+    """The database was busy or away, and did not tell when the next wanted job is due."""
+
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +180,7 @@ Event: TypeAlias = (
     | Exchanged
     | ExchangeFailed
     | DueKnown
+    | DueUnknown
     | Changed
     | Withdrawn
     | Renewed
@@ -198,7 +206,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class AskDue:
-    """Ask when the next wanted job is due; answer by DueKnown."""
+    """Ask when the next wanted job is due; answer by DueKnown or DueUnknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +390,7 @@ class Core:
             Exchanged: self._exchanged,
             ExchangeFailed: self._exchange_failed,
             DueKnown: self._due_known,
+            DueUnknown: self._due_unknown,
             Changed: self._changed,
             Withdrawn: self._withdrawn,
             Renewed: self._renewed,
@@ -597,20 +606,28 @@ class Core:
             self._poll_at = at + self._interval
             self._interval = min(2 * self._interval, self.settings.poll_interval)
             self._want_due = True
-            if self.settings.drain and not self.held:
-                self._stopping, self._grace_until, self._end_by = True, at, at
         self._woken = False
 
     def _due_known(self, event: DueKnown) -> None:
+        """After a poll that found nothing. A due job all the same was locked by another, or became due just now."""
         self._asking_due = False
         if event.seconds is None:
-            return
-        if event.seconds > 0:
+            self._drained(event.at)
+        elif event.seconds > 0:
             self._pressed = False
             self._poll_at = min(self._poll_at, event.at + event.seconds)
-        elif not self._pressed:  # Due since the poll; only once, for the two clocks may differ.
+            self._drained(event.at)
+        elif not self._pressed:  # Only once: who holds the lock may take its time, and two clocks may differ.
             self._pressed = True
             self._poll_at = event.at
+
+    def _due_unknown(self, event: DueUnknown) -> None:
+        self._asking_due = False
+
+    def _drained(self, at: float) -> None:
+        """No wanted job is due: a drain is at its end, unless a claim of its own may still fail and come again."""
+        if self.settings.drain and not self.held and not self._stopping:
+            self._stopping, self._grace_until, self._end_by = True, at, at
 
     def _changed(self, event: Changed) -> None:
         """A wake-up. Changes that bring nothing (other workers' outcomes) are looked at less and less often."""

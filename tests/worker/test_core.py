@@ -383,6 +383,29 @@ def test_w9_a_clock_that_disagrees_about_what_is_due_makes_no_busy_loop() -> Non
     assert polls < 40
 
 
+def test_a_drain_goes_on_while_a_due_job_is_locked_by_another() -> None:
+    """On PostgreSQL a claim passes over it (§6), and whoever holds the lock may be a claim that is never committed."""
+    worker = Core(replace(SETTINGS, drain=True), 0.0)
+    worker.handle(core.Tick(0.0))
+    assert only(worker.handle(core.Exchanged(0.0, [], [])), core.AskDue)
+    assert only(worker.handle(core.DueKnown(0.0, -1.0)), core.Exchange)
+    assert only(worker.handle(core.Exchanged(0.0, [], [])), core.AskDue)
+    [rest] = only(worker.handle(core.DueKnown(0.0, -1.0)), core.Rest)
+    assert isinstance(rest, core.Rest)
+    assert only(worker.handle(core.Tick(rest.until)), core.Exchange)
+    assert only(worker.handle(core.Exchanged(rest.until, [], [])), core.AskDue)
+    assert only(worker.handle(core.DueKnown(rest.until, 60.0)), core.Finish)
+
+
+def test_a_drain_goes_on_while_it_is_not_known_whether_a_job_is_due() -> None:
+    worker = Core(replace(SETTINGS, drain=True), 0.0)
+    worker.handle(core.Tick(0.0))
+    assert only(worker.handle(core.Exchanged(0.0, [], [])), core.AskDue)
+    [rest] = only(worker.handle(core.DueUnknown(0.0)), core.Rest)
+    assert isinstance(rest, core.Rest)
+    assert only(worker.handle(core.Tick(rest.until)), core.Exchange)
+
+
 def test_w9_wake_ups_that_bring_nothing_are_looked_at_less_and_less_often() -> None:
     worker, at, polls = Core(SETTINGS, 0.0), 0.0, 0
     effects = worker.handle(core.Tick(at))
