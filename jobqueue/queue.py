@@ -461,9 +461,9 @@ class Queue:
         finally:
             wakeup.close()
 
-    def next_due_us(self, types: Collection[str] | None = None) -> int | None:
-        """When the earliest claimable job of ``types`` is due, in microseconds since 1970; None where there is none."""
-        return self.database.read(lambda tx: store.next_due_us(tx, types))
+    def due_in_us(self, types: Collection[str] | None = None) -> int | None:
+        """Microseconds until the next job of ``types`` is due, by the database's clock; None where there is none."""
+        return self.database.read(lambda tx: store.due_in_us(tx, types))
 
     def wakeup(self) -> Wakeup:
         """A sleep that ends when the database changes; for workers."""

@@ -267,8 +267,8 @@ class Shift:
     def _ask_due(self) -> None:
         seconds: float | None = None
         try:
-            due_us = self.queue.next_due_us(self.plan.types)
-            seconds = None if due_us is None else (due_us - self.clock.now_us()) / 1_000_000
+            due_us = self.queue.due_in_us(self.plan.types)
+            seconds = None if due_us is None else due_us / 1_000_000
         except DatabaseUnavailable as error:
             log.debug("the next due time is not known: %s", error)
         self._feed(core.DueKnown, seconds)

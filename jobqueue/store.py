@@ -90,11 +90,11 @@ def dequeue(tx: Transaction, types: Collection[str] | None, n: int, worker: str,
     return [Job(id_text(row[0]), *row[1:]) for row in rows]
 
 
-def next_due_us(tx: Transaction, types: Collection[str] | None) -> int | None:
-    """The earliest scheduled_at of the claimable jobs of ``types``; None where there are none."""
+def due_in_us(tx: Transaction, types: Collection[str] | None) -> int | None:
+    """How long until the next claimable job of ``types`` is due, by the database's clock; None where there is none."""
     if types is None:
         types = [row[0] for row in tx.rows("waiting_types", {})]
-    due: int | None = tx.rows("next_due", {"types": json.dumps(list(types))})[0][0]
+    due: int | None = tx.rows("due_in", {"types": json.dumps(list(types)), "now": tx.now_us})[0][0]
     return due
 
 

@@ -194,8 +194,8 @@ with recursive waiting (type) as (
 )
 select type from waiting where type is not null;
 
--- name: next_due
--- The earliest scheduled_at of the claimable jobs of these types: the heads of the levels tell.
+-- name: due_in
+-- How long until the earliest claimable job of these types is due: the heads of the levels tell.
 with recursive
 wanted (type) as (
     select value from json_array_elements_text(%(types)s::json) as value
@@ -220,11 +220,11 @@ level (type, priority) as (
     from level
     where level.priority is not null
 )
-select min((
+select (extract(epoch from min((
     select probe.scheduled_at from "{schema}"."{queue}" as probe
     where probe.type = level.type and probe.priority = level.priority and probe.status in ('pending', 'failed')
     order by probe.scheduled_at limit 1
-)) from level;
+)) - coalesce(%(now)s, statement_timestamp())) * 1000000)::bigint from level;
 
 -- name: complete
 -- T-3

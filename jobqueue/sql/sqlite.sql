@@ -134,8 +134,8 @@ with recursive waiting (type) as (
 )
 select type from waiting where type is not null;
 
--- name: next_due
--- The earliest scheduled_at of the claimable jobs of these types: the heads of the levels tell.
+-- name: due_in
+-- How long until the earliest claimable job of these types is due: the heads of the levels tell.
 with recursive
 wanted (type) as (
     select value from json_each(:types)
@@ -164,7 +164,7 @@ select min((
     select probe.scheduled_at from "{queue}" as probe indexed by "{queue}:claim"
     where probe.type = level.type and probe.priority = level.priority and probe.status in ('pending', 'failed')
     order by probe.scheduled_at limit 1
-)) from level;
+)) - :now from level;
 
 -- name: complete
 -- T-3

@@ -10,7 +10,7 @@ import pytest
 
 from jobqueue import AsyncQueue, Job, LeaseLost, Queue, Status
 
-NOT_OFFERED = {"open", "completing", "dequeue", "dequeue_many", "exchange", "next_due_us", "wakeup"}
+NOT_OFFERED = {"open", "completing", "dequeue", "dequeue_many", "exchange", "due_in_us", "wakeup"}
 
 
 def test_every_call_of_the_queue_is_offered_under_its_name(queue: Queue) -> None:

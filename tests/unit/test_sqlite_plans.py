@@ -26,7 +26,7 @@ PLANS = {
         "SEARCH probe USING INDEX jobs:claim (type=? AND priority=? AND scheduled_at<?)",
         "USE TEMP B-TREE FOR ORDER BY",  # Of up to n heads of each level.
     ],
-    "next_due": [
+    "due_in": [
         "SEARCH head USING INDEX jobs:claim (type=?)",
         "SEARCH head USING INDEX jobs:claim (type=? AND priority<?)",
         "SEARCH probe USING INDEX jobs:claim (type=? AND priority=?)",
