@@ -83,7 +83,7 @@ def conclude(console: Console, result: Result) -> None:
     hidden = a.violations - len(a.findings)
     if hidden > 0:
         show(f"\nand {hidden:,} more violations")
-    show(f"\n{'no violation' if result.ok else f'{result.violations:,} violations'}")
+    show(f"\n{result.word}")
 
 
 def _word(ok: bool) -> str:

@@ -27,7 +27,7 @@ p.note { color: #4a5568; }
 
 def report(result: Result) -> str:
     pictures = charts(result)
-    title = f"{result.backend}: {'no violation' if result.ok else f'{result.violations:,} violations'}"
+    title = f"{result.backend}: {result.word}"
     return "\n".join([
         "<!doctype html>", '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',

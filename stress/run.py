@@ -114,7 +114,8 @@ class Crew:
 def crew(options: Options, place: Place, directory: Path) -> Iterator[Crew]:
     """The processes of a run; none is left when the block ends."""
     (directory / "histories").mkdir(parents=True, exist_ok=True)
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["stress.roles", "stress.holder", "psycopg"])
+    preload = ["__main__", "stress.roles", "stress.holder", "psycopg"]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(preload)
     found = Crew(options, place, directory)
     found.hire()
     try:

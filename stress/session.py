@@ -45,8 +45,22 @@ class Result:
         return self.a.violations + len(self.b.findings)
 
     @property
+    def vacuous(self) -> bool:
+        """Nothing was done, so nothing can be said: no job was enqueued and settled, or none was replayed."""
+        settled = self.a.shared.measures.rate.get("settled", Counter()).total()
+        return not (settled and self.b.events)
+
+    @property
     def ok(self) -> bool:
-        return self.a.ok and self.b.ok
+        return self.a.ok and self.b.ok and not self.vacuous
+
+    @property
+    def word(self) -> str:
+        if self.vacuous and not self.violations:
+            return "nothing was done, so nothing is proved"
+        undecided = f", {self.a.judged.undecided:,} undecided" if self.a.judged.undecided else ""
+        broke = ", TLC broke" if self.b.broke else ""
+        return "no violation" if self.ok else f"{self.violations:,} violations{undecided}{broke}"
 
     @property
     def backend(self) -> str:
@@ -56,6 +70,7 @@ class Result:
         a, b = self.a, self.b
         return {
             "ok": self.ok,
+            "vacuous": self.vacuous,
             "violations": self.violations,
             "backend": self.backend,
             "seed": self.options.seed,
