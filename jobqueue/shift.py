@@ -265,13 +265,13 @@ class Shift:
             self._feed(core.Exchanged, done.replies, done.jobs)
 
     def _ask_due(self) -> None:
-        seconds: float | None = None
         try:
             due_us = self.queue.due_in_us(self.plan.types)
-            seconds = None if due_us is None else due_us / 1_000_000
         except DatabaseUnavailable as error:
             log.debug("the next due time is not known: %s", error)
-        self._feed(core.DueKnown, seconds)
+            self._feed(core.DueUnknown)
+        else:
+            self._feed(core.DueKnown, None if due_us is None else due_us / 1_000_000)
 
     # The pulse and the janitor
 

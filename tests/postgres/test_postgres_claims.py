@@ -5,12 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from collections import Counter
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.synchronize import Barrier
 
 import pytest
 
-from jobqueue import Queue
+from jobqueue import Queue, Status, Worker
 from tests.postgres.conftest import OpenPostgres, OpenSession
 
 
@@ -63,6 +64,25 @@ def test_a_claim_finds_the_due_job_behind_any_number_of_locked_ones(
     assert set(found) <= set(last)
     other.rollback()
     assert len(queue.dequeue_many(100)) == len(ids) - len(found)
+
+
+def test_a_drain_does_not_end_at_a_due_job_that_another_has_locked(
+    open_postgres: OpenPostgres, session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock may be that of a claim whose connection was lost: it goes away, and the job is still there."""
+    queue, other = open_postgres(), session()
+    queue.enqueue("t")
+    other.execute("select from jobs for update")
+    ask = queue.due_in_us
+
+    def ask_and_let_go(types: Collection[str] | None = None) -> int | None:
+        due = ask(types)
+        other.rollback()
+        return due
+
+    monkeypatch.setattr(queue, "due_in_us", ask_and_let_go)
+    Worker(queue, lambda job: None).run(drain=True)
+    assert queue.counts()[Status.COMPLETED] == 1
 
 
 def test_two_claims_at_once_of_two_jobs_get_one_each_even_of_different_levels(
