@@ -20,10 +20,10 @@ class Backoff:
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        whole = all(type(micros) is int and 1 <= micros <= LONGEST for micros in (self.base_us, self.cap_us))
+        whole = all(type(micros) is int and 0 <= micros <= LONGEST for micros in (self.base_us, self.cap_us))
         if not whole or type(self.jitter) not in (int, float) or not 0 <= self.jitter <= 1:
             raise InvalidArgument(
-                f"a backoff has base and cap of more than 0, at most 3650 days, and a jitter from 0 to 1, not {self}"
+                f"a backoff has a base and a cap of 0 to 3650 days, and a jitter from 0 to 1, not {self}"
             )
 
     @classmethod

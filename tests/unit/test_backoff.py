@@ -52,6 +52,7 @@ def test_g11_a_crowd_that_fails_together_spreads_over_the_jitter() -> None:
 def test_s8_a_backoff_is_given_in_seconds_and_checked() -> None:
     assert Backoff.of(base=0.5, cap=60, jitter=0) == Backoff(base_us=500_000, cap_us=60_000_000, jitter=0)
     assert Backoff.of() == Backoff()
-    for bad in ({"base": 0}, {"base": -1}, {"cap": 0}, {"jitter": -0.1}, {"jitter": 1.1}, {"jitter": float("nan")}):
+    assert Backoff.of(base=0).plain(7) == 0  # Retry at once.
+    for bad in ({"base": -1}, {"cap": -1}, {"cap": 1e12}, {"jitter": -0.1}, {"jitter": 1.1}, {"jitter": float("nan")}):
         with pytest.raises(InvalidArgument):
             Backoff.of(**bad)
