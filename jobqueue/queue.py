@@ -76,6 +76,7 @@ class Queue:
         backoff: Backoff | None = None,
         synchronous: Literal["full", "normal"] = "full",
         busy_timeout: Duration = 30,
+        listen: bool | str = True,
         clock: Clock | None = None,
     ) -> Queue:
         """Open a queue, creating its table at the first use.
@@ -83,11 +84,13 @@ class Queue:
         ``url`` is the path of an SQLite file, ``:memory:``, or a ``postgresql://`` URL. ``lease`` is how long a claim
         lasts without a heartbeat. ``synchronous='normal'`` (SQLite) is faster; a power cut may then undo the last
         commits. ``busy_timeout`` is how long a call waits while another process writes, before DatabaseUnavailable.
+        ``listen`` (PostgreSQL; SQLite takes nothing but True): False leaves idle workers to their polling; a URL is
+        where they listen for new jobs instead, past a pooler that passes no notifications on.
         """
         values.queue_name(name)
         clock = clock or SystemClock()
         wait_us = values.duration(busy_timeout, "busy_timeout", zero=True)
-        database = _connect(os.fspath(url), name, synchronous, wait_us, clock)
+        database = _connect(os.fspath(url), name, synchronous, wait_us, listen, clock)
         try:
             return cls(database, name=name, lease=lease, backoff=backoff, clock=clock)
         except BaseException:
@@ -505,12 +508,14 @@ class Queue:
         return self.lease_us if lease is None else values.duration(lease, "lease")
 
 
-def _connect(url: str, name: str, synchronous: str, wait_us: int, clock: Clock) -> Database:
+def _connect(url: str, name: str, synchronous: str, wait_us: int, listen: bool | str, clock: Clock) -> Database:
     # Imported here, so that neither backend's driver is needed for the other.
     if url.startswith(("postgresql://", "postgres://")):
         from jobqueue.postgres import PostgresDatabase
 
-        return PostgresDatabase(url, name, busy_timeout_us=wait_us, clock=clock)
+        return PostgresDatabase(url, name, busy_timeout_us=wait_us, listen=listen, clock=clock)
+    if listen is not True:
+        raise InvalidArgument("listen= is for PostgreSQL; on SQLite workers watch the file itself")
     from jobqueue.sqlite import SqliteDatabase
 
     return SqliteDatabase(url, name, synchronous=synchronous, busy_timeout_us=wait_us, clock=clock)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from jobqueue import Queue
+from jobqueue import InvalidArgument, Queue, Status, Worker
 from jobqueue.postgres import PostgresDatabase
 from jobqueue.protocols import Wakeup
 from tests.postgres.conftest import Connection, OpenPostgres, OpenSession, until
@@ -152,24 +154,43 @@ def test_one_queue_is_not_woken_by_another_and_all_watches_of_a_handle_are(
 
 
 def test_wake_ends_the_sleep_from_any_thread_with_and_without_a_listener(
-    queue: Queue, postgres_url: str, open_postgres: OpenPostgres
+    queue: Queue, open_postgres: OpenPostgres
 ) -> None:
-    deaf = Queue(PostgresDatabase(postgres_url, "jobs", listen=False))
+    deaf = open_postgres(listen=False)
     for wakeup in (listening(queue), deaf.wakeup()):
         wakeup.arm()
         threading.Thread(target=wakeup.wake).start()
         assert wakeup.wait(LONG)
         assert not wakeup.wait(0)
-    deaf.close()
 
 
-def test_without_a_listener_polling_finds_the_job(postgres_url: str) -> None:
-    with Queue(PostgresDatabase(postgres_url, "jobs", listen=False)) as deaf:
-        wakeup = deaf.wakeup()
-        wakeup.arm()
-        deaf.enqueue("t")
-        assert not wakeup.wait(0.01)
-        assert deaf.dequeue() is not None
+def test_without_a_listener_polling_finds_the_job(open_postgres: OpenPostgres) -> None:
+    deaf = open_postgres(listen=False)
+    wakeup = deaf.wakeup()
+    wakeup.arm()
+    deaf.enqueue("t")
+    assert not wakeup.wait(0.01)
+    assert deaf.dequeue() is not None
+
+
+def _completed(queue: Queue, id: str) -> bool:
+    view = queue.get(id)
+    return view is not None and view.status is Status.COMPLETED
+
+
+def test_a_worker_that_polls_starts_jobs_that_come_while_it_is_idle(open_postgres: OpenPostgres) -> None:
+    queue = open_postgres(listen=False)
+    with Worker(queue, lambda job: job.payload, poll_interval=0.1):
+        for number in range(3):
+            id = queue.enqueue("t", number)
+            until(partial(_completed, queue, id))
+    assert _database(queue)._listener is None
+
+
+@pytest.mark.parametrize("listen", [False, "postgresql://localhost/app"])
+def test_sqlite_refuses_to_be_told_how_to_listen(tmp_path: Path, listen: bool | str) -> None:
+    with pytest.raises(InvalidArgument, match="PostgreSQL"):
+        Queue.open(tmp_path / "queue.db", listen=listen)
 
 
 def test_b65_a_terminated_listener_comes_back_and_catches_up_with_one_poll(
@@ -209,7 +230,7 @@ def test_b69_where_listen_is_refused_jobs_are_still_found_and_waiting_works(
 def test_a_listener_may_go_past_a_pooler_by_an_address_of_its_own(
     proxied_url: str, postgres_url: str, proxy: Proxy
 ) -> None:
-    with Queue(PostgresDatabase(proxied_url, "jobs", listen=postgres_url)) as queue:
+    with Queue.open(proxied_url, listen=postgres_url) as queue:
         proxy.cut("listen", "before")
         wakeup = listening(queue)
         queue.enqueue("t")

@@ -132,9 +132,7 @@ def test_a_drain_ends_when_no_job_is_due(jobs: list[Row], options: Settings, ran
     assert all(row.due > world.now - 1.0 for row in waiting), "a job was due, and left"
 
 
-@given(
-    st.lists(st.sampled_from([0.001, 0.1, 2.0, 20.0]), min_size=1, max_size=10), randoms
-)
+@given(st.lists(st.sampled_from([0.001, 0.1, 2.0, 20.0]), min_size=1, max_size=10), randoms)
 @settings(deadline=None, max_examples=40)
 def test_w2_every_held_claim_is_renewed_long_before_its_lease_ends(takes: list[float], random: Random) -> None:
     jobs = [Row(str(number), seconds) for number, seconds in enumerate(takes)]
@@ -329,10 +327,13 @@ def test_w7_a_worker_ends_even_if_the_database_never_comes_back() -> None:
 def test_w8_the_same_settlements_are_sent_again_until_they_are_answered() -> None:
     mine, other = job("a"), job("b")
     worker = working([mine, other])
-    [first] = only(worker.handle(core.Progress(1.1, [], [Outcome(mine, Complete(mine), 1.0)])), core.Exchange)
+    effects = worker.handle(core.Progress(1.1, [], [Outcome(mine, Complete(mine), 1.0)]))
+    [first] = only(effects, core.Exchange)
+    assert only(effects, core.Renew) == [core.Renew((mine, other))]  # A claim is renewed until it is answered.
+    worker.handle(core.Renewed(1.2, [Extended(0), Extended(0)]))
     effects = worker.handle(core.ExchangeFailed(31.0))
     assert only(effects, core.Exchange) == []
-    assert only(effects, core.Renew) or worker._renewing  # It is renewed for as long as it is not answered.
+    assert only(effects, core.Renew) == [core.Renew((mine, other))]
     worker.handle(core.Progress(31.0, [], [Outcome(other, Complete(other), 1.0)]))
     [again] = only(worker.handle(core.Tick(31.05)), core.Exchange)
     assert isinstance(first, core.Exchange)
