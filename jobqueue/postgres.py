@@ -6,6 +6,7 @@ after a deadlock, and when the connection is lost before the commit was sent; wh
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -32,6 +33,7 @@ SHORTEST_WAIT, LONGEST_WAIT = 0.005, 1.0  # Seconds before a transaction is trie
 BEGIN = "begin isolation level read committed"
 FOR_SOON = frozenset({"enqueue", "requeue"})
 FOR_LATER = frozenset({"release", "retry", "sweep_retry"})
+log = logging.getLogger("jobqueue")
 COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 
 
@@ -132,6 +134,12 @@ class PostgresDatabase:
         """The schema that holds the queue, made now if there is none."""
         with self._pool.session() as session:
             postgres_schema.require_supported(session.connection)
+            if not postgres_schema.durable(session.cursor):
+                log.warning(
+                    "%s: synchronous_commit is off, so a crash of the server may undo what was acknowledged;"
+                    " alter role … set synchronous_commit = on",
+                    self.address,
+                )
             found = postgres_schema.find(session.cursor, self.queue)
             if found is None:
                 with session.connection.transaction():

@@ -26,6 +26,13 @@ def require_supported(connection: psycopg.Connection[object]) -> None:
         )
 
 
+def durable(cursor: LibraryCursor) -> bool:
+    """Whether a commit that was answered is on the disk (spec §12), for all that the role's settings tell."""
+    cursor.execute("select current_setting('synchronous_commit') <> 'off'")
+    [(found,)] = cursor.fetchall()
+    return bool(found)
+
+
 def find(cursor: LibraryCursor, queue: str) -> str | None:
     """The schema that holds the queue, the first on the search path; None if there is none. Refuses another version."""
     # From the catalogue's tables: to_regclass() may answer from the session's cache what was true before a wait.

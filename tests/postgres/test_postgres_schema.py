@@ -142,6 +142,18 @@ def test_an_old_server_is_refused(open_postgres: OpenPostgres, monkeypatch: pyte
     assert not raised.value.transient
 
 
+@pytest.mark.parametrize(("setting", "warned"), [("off", True), ("on", False), ("local", False)])
+def test_a_role_whose_commits_may_be_lost_is_told_at_each_open(
+    postgres_url: str, open_postgres: OpenPostgres, caplog: pytest.LogCaptureFixture, setting: str, warned: bool
+) -> None:
+    url = postgres_url.replace("options=", f"options=-csynchronous_commit%3D{setting}%20")
+    for opens in (1, 2):
+        open_postgres(url=url).enqueue("t")
+        told = [record.getMessage() for record in caplog.records if "synchronous_commit is off" in record.getMessage()]
+        assert len(told) == opens * warned
+        assert all(line.startswith("postgresql://") for line in told)
+
+
 def test_a_url_is_shown_without_its_password() -> None:
     address = Address("postgresql://ana:s3cret@db.example:5433/app?password=s3cret")
     assert repr(address) == "postgresql://db.example:5433/app"
