@@ -27,6 +27,8 @@ AT_ONCE = 2
 PER_BUCKET = 6000
 KEYED = 8
 DISTURBANCES = ("terminate", "restart")
+PLACE_STRIKES = ("lock", "disk", "terminate", "restart")
+LAST_WORD = 2.0  # Seconds: more than a worker waits after its grace time, which is less than a lease here.
 Say = Callable[[str], None]
 
 
@@ -98,7 +100,8 @@ class Check:
 
     def _judged(self, pool: ProcessPoolExecutor, shared: Shared, buckets: int, looked: tuple[int, int]) -> Judged:
         options = self._options
-        setting = Setting(options.rules, round(options.heartbeat * SECOND), frozenset(shared.quits))
+        quits = frozenset(_in_good_order(shared.quits, self._events, options))
+        setting = Setting(options.rules, round(options.heartbeat * SECOND), quits)
         context = Context(setting, shared.enqueues, shared.dequeues, sorted(shared.cleanups), looked)
         (self._parts / "context").write_bytes(pickle.dumps(context))
         judged = Judged()
@@ -159,6 +162,24 @@ def _windows(events: Iterable[list[Any]]) -> Iterator[tuple[int, int]]:
             begun[kind] = at
         elif kind.removesuffix(" over") in begun:
             yield begun.pop(kind.removesuffix(" over")), at + SECOND
+
+
+def _in_good_order(quits: dict[str, int], events: Iterable[list[Any]], options: Options) -> Iterator[str]:
+    """The workers that had settled everything when they ended (W-7), unless the database was away meanwhile.
+
+    A worker waits for that only so long after its grace time; then its claims are left to the sweep.
+    """
+    away: list[tuple[int, int]] = []
+    begun: dict[str, int] = {}
+    for at, kind, *_ in events:
+        if kind in PLACE_STRIKES:
+            begun[kind] = at
+        elif kind.removesuffix(" over") in begun:
+            away.append((begun.pop(kind.removesuffix(" over")), at))
+    ending = round((options.lease + LAST_WORD) * SECOND)
+    for client, at in quits.items():
+        if not any(start <= at and end >= at - ending for start, end in away):
+            yield client
 
 
 def _strikes(events: Iterable[list[Any]]) -> dict[str, list[tuple[int, int]]]:

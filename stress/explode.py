@@ -29,7 +29,7 @@ class Shared:
     attempted: int = 0  # Jobs whose enqueue was acknowledged.
     dequeues: list[list[Any]] = field(default_factory=list)  # Calls that may have claimed jobs and told nobody.
     cleanups: list[list[Any]] = field(default_factory=list)
-    quits: set[str] = field(default_factory=set)  # Clients that ended in good order.
+    quits: dict[str, int] = field(default_factory=dict)  # Workers that ended in good order, and when.
     broke: list[tuple[str, str]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)  # Jobs that a kill or a pause met in somebody's hands.
     begun: set[tuple[str, int]] = field(default_factory=set)  # Claims that began, where max_attempts is 1.
@@ -113,7 +113,7 @@ class Exploder:
                     self.shared.begun.add((id, fence))
                 self._put(files, [id, "begin", note.client, note.at, note.at, 0, 0, fence, None, ANSWERED])
             case "q" if worker:
-                self.shared.quits.add(note.client)
+                self.shared.quits[note.client] = note.at
             case "e":
                 self.shared.broke.append((note.client, note.rest[0]))
 

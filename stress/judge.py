@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from stress.search import Search
 
 SETTLE_TIME = 1_000_000  # A server may take a moment to commit what a lost client had sent.
 MOST_CLEANUPS = 8
+CLEANERS = 3  # Cleanups that may be under way at one time, one of a cleaner that was killed among them.
 MOST_KEPT = 50  # Findings that one process keeps; the rest is counted.
 
 
@@ -159,13 +161,20 @@ class Judge:
         if not ending:
             return []
         since, oldest, last = min(op.inv for op in ending), min(op.low for op in ending), max(op.inv for op in ops)
-        able = [one for one in self.context.cleanups if one[1] >= since and one[3] - one[4] >= oldest]
-        later = [one for one in able if one[1] >= last]
-        chosen = [one for one in able if one[1] < last][-MOST_CLEANUPS:] + later[:MOST_CLEANUPS] + later[-2:]
+        cleanups = self.context.cleanups
+        start = max(0, bisect_left(cleanups, since, key=lambda one: int(one[0])) - CLEANERS)
+        rest = (cleanups[index] for index in range(start, len(cleanups)))
+        able = (one for one in rest if one[1] >= since and one[3] - one[4] >= oldest)
+        chosen: list[list[Any]] = []
+        enough = 0
+        for one in able:
+            chosen.append(one)
+            enough += one[1] >= last
+            if enough == MOST_CLEANUPS:
+                break
         return [
             Op(next(iter(gone)), "cleanup", "cleaner", inv, ret, low, high, [retention, statuses], None, OPEN)
-            for index, (inv, ret, low, high, retention, statuses, _) in enumerate(chosen)
-            if chosen.index(chosen[index]) == index
+            for inv, ret, low, high, retention, statuses, _ in chosen[-2 * MOST_CLEANUPS :]
         ]
 
     def _lost_claims(self, facts: dict[str, Facts], ops: list[Op]) -> list[Op]:

@@ -103,6 +103,7 @@ def parser() -> argparse.ArgumentParser:
     load.add_argument("--unique", type=float, default=default.unique, help="part of the jobs with a unique key")
     load.add_argument("--max-attempts", default="1,2,3,5", help="chosen among these (default 1,2,3,5)")
     load.add_argument("--batch", type=int, default=None, help=f"jobs in one enqueue (default {default.batch})")
+    load.add_argument("--backlog", type=int, default=default.backlog, help="producers pause while so many jobs wait")
     load.add_argument("--lease", type=float, default=default.lease, help=f"seconds (default {default.lease:g})")
     load.add_argument("--retention", type=float, default=default.retention, help="seconds until cleanup deletes")
     faults = parser.add_argument_group("nemesis")
