@@ -7,7 +7,7 @@ half. PostgreSQL is never skipped: tests/servers.py starts one, unless JOBQUEUE_
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ import pytest
 
 from jobqueue import Queue
 from tests.clock import ManualClock
+from tests.pooler import pooled
 from tests.servers import private_server
 
 BACKENDS = ("sqlite", "postgres")
@@ -82,11 +83,32 @@ def postgres_server() -> Iterator[str]:
             yield server.url()
 
 
+@pytest.fixture(scope="session")
+def postgres_pooler(postgres_server: str) -> Iterator[Callable[[str], str] | None]:
+    """The URL of each database by way of a pgbouncer, if the tests are to go through one."""
+    program = os.environ.get("JOBQUEUE_TEST_PGBOUNCER")
+    if program:
+        with pooled(program, postgres_server) as url_of:
+            yield url_of
+    else:
+        yield None
+
+
 @pytest.fixture
-def postgres_url(postgres_server: str) -> Iterator[str]:
-    """A new schema on the server, as a URL whose sessions use it."""
-    with fresh_schema(postgres_server) as address:
-        yield address
+def postgres_urls(postgres_server: str, postgres_pooler: Callable[[str], str] | None) -> Iterator[tuple[str, str]]:
+    """Two ways to an empty place on the server: as the queues of this test go, and past any pooler."""
+    if postgres_pooler is None:
+        with fresh_schema(postgres_server) as address:
+            yield address, address
+    else:
+        with fresh_database(postgres_server) as (name, address):
+            yield postgres_pooler(name), address
+
+
+@pytest.fixture
+def postgres_url(postgres_urls: tuple[str, str]) -> str:
+    """A new schema on the server, as a URL whose sessions use it; or a new database, by way of a pooler."""
+    return postgres_urls[0]
 
 
 @contextmanager
@@ -100,3 +122,16 @@ def fresh_schema(server: str) -> Iterator[str]:
     finally:
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute(f'drop schema "{name}" cascade')
+
+
+@contextmanager
+def fresh_database(server: str) -> Iterator[tuple[str, str]]:
+    """A database that is dropped at the end: its name and URL."""
+    name = f"test_{uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"create database {name} template template0")
+    try:
+        yield name, server.replace("/postgres?", f"/{name}?")
+    finally:
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f"drop database {name} with (force)")

@@ -38,4 +38,5 @@ class Counts:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "direct: not for a pooler: listens, cuts or counts connections, sets them up")
     config.pluginmanager.register(Counts(), "counts")

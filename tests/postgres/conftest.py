@@ -34,12 +34,12 @@ def open_postgres(postgres_url: str) -> Iterator[OpenPostgres]:
 
 
 @pytest.fixture
-def session(postgres_url: str) -> Iterator[OpenSession]:
-    """Opens plain connections to the same schema; closed at the end."""
+def session(postgres_urls: tuple[str, str]) -> Iterator[OpenSession]:
+    """Opens plain connections to the same place, past any pooler; closed at the end."""
     with ExitStack() as opened:
 
         def connect(*, autocommit: bool = False) -> Connection:
-            connection = psycopg.connect(postgres_url, autocommit=autocommit)
+            connection = psycopg.connect(postgres_urls[1], autocommit=autocommit)
             opened.callback(connection.close)
             return connection
 

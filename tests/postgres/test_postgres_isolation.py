@@ -38,6 +38,7 @@ class Impatient(SystemClock):
         raise AssertionError("a transaction had to be tried again")
 
 
+@pytest.mark.direct
 def test_claims_and_settlements_under_a_strict_default_meet_no_serialization_failure(role_url: str) -> None:
     with Queue.open(role_url, clock=Impatient()) as queue:
         ids = queue.enqueue_many([{"type": "t"} for _ in range(200)])
@@ -56,6 +57,7 @@ def test_claims_and_settlements_under_a_strict_default_meet_no_serialization_fai
         assert queue.counts()[Status.COMPLETED] == 200
 
 
+@pytest.mark.direct
 def test_own_transactions_are_read_committed(role_url: str) -> None:
     seen = []
 

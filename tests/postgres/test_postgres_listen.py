@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from jobqueue import InvalidArgument, Queue, Status, Worker
+from jobqueue import InvalidArgument, Queue
 from jobqueue.postgres import PostgresDatabase
 from jobqueue.protocols import Wakeup
 from tests.postgres.conftest import Connection, OpenPostgres, OpenSession, until
 from tests.postgres.proxy import Proxy
 from tests.servers import Server
 
+pytestmark = pytest.mark.direct
 LONG = 30.0  # Seconds that no test waits: it is told earlier, or has failed.
 
 
@@ -162,29 +162,6 @@ def test_wake_ends_the_sleep_from_any_thread_with_and_without_a_listener(
         threading.Thread(target=wakeup.wake).start()
         assert wakeup.wait(LONG)
         assert not wakeup.wait(0)
-
-
-def test_without_a_listener_polling_finds_the_job(open_postgres: OpenPostgres) -> None:
-    deaf = open_postgres(listen=False)
-    wakeup = deaf.wakeup()
-    wakeup.arm()
-    deaf.enqueue("t")
-    assert not wakeup.wait(0.01)
-    assert deaf.dequeue() is not None
-
-
-def _completed(queue: Queue, id: str) -> bool:
-    view = queue.get(id)
-    return view is not None and view.status is Status.COMPLETED
-
-
-def test_a_worker_that_polls_starts_jobs_that_come_while_it_is_idle(open_postgres: OpenPostgres) -> None:
-    queue = open_postgres(listen=False)
-    with Worker(queue, lambda job: job.payload, poll_interval=0.1):
-        for number in range(3):
-            id = queue.enqueue("t", number)
-            until(partial(_completed, queue, id))
-    assert _database(queue)._listener is None
 
 
 @pytest.mark.parametrize("listen", [False, "postgresql://localhost/app"])

@@ -18,7 +18,7 @@ HOT: dict[str, dict[str, Any]] = {
     "key_holder": {"unique_key": "k"},
     "exists": {"id": b"\1" * 16},
     "waiting_types": {},
-    "due_in": {"types": '["t", "u"]'},
+    "due_in": {"types": '["t", "u"]', "now": None},
     "complete": {**HOLDER, "result": None},
     "retry": {**HOLDER, "error": "e", "delay": 5},
     "bury": {**HOLDER, "error": "e"},

@@ -69,6 +69,7 @@ def test_b114_names_that_differ_only_in_the_last_letter_are_different_queues(ope
     assert first.dequeue() is not None
 
 
+@pytest.mark.direct
 @pytest.mark.parametrize("path", ['Od"d', "per%cent", "s" * 63, "sp ace", "{queue}"])
 def test_any_schema_may_hold_a_queue(
     postgres_url: str, open_postgres: OpenPostgres, session: OpenSession, path: str
@@ -106,6 +107,7 @@ def test_a_table_or_view_of_that_name_that_is_not_ours_is_left_alone(
         open_postgres()
 
 
+@pytest.mark.direct
 def test_a_queue_that_was_made_is_found_though_a_schema_was_added_before_its_own(
     postgres_url: str, open_postgres: OpenPostgres, session: OpenSession
 ) -> None:
@@ -121,6 +123,7 @@ def test_a_queue_that_was_made_is_found_though_a_schema_was_added_before_its_own
         connection.execute(f"drop schema {here}_first cascade".encode())
 
 
+@pytest.mark.direct
 def test_a_search_path_that_leads_nowhere_is_an_error_that_says_so(
     postgres_url: str, open_postgres: OpenPostgres
 ) -> None:
@@ -142,6 +145,7 @@ def test_an_old_server_is_refused(open_postgres: OpenPostgres, monkeypatch: pyte
     assert not raised.value.transient
 
 
+@pytest.mark.direct
 @pytest.mark.parametrize(("setting", "warned"), [("off", True), ("on", False), ("local", False)])
 def test_a_role_whose_commits_may_be_lost_is_told_at_each_open(
     postgres_url: str, open_postgres: OpenPostgres, caplog: pytest.LogCaptureFixture, setting: str, warned: bool

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from jobqueue import DuplicateKey, Queue, Status
+from jobqueue import DuplicateKey, Queue, Status, Worker
 from jobqueue.postgres_pool import Pool, Session
-from tests.postgres.conftest import OpenPostgres, OpenSession
+from tests.postgres.conftest import OpenPostgres, OpenSession, until
 
 
 @pytest.fixture(params=["discarded", "another each time"])
@@ -50,6 +52,7 @@ def test_b69_the_life_of_jobs_goes_on_in_sessions_that_forget(queue: Queue, sess
     assert queue.audit() == []
 
 
+@pytest.mark.direct
 def test_b69_the_library_prepares_no_statement_and_sets_nothing_for_the_session(
     open_postgres: OpenPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,3 +80,28 @@ def test_b69_the_library_prepares_no_statement_and_sets_nothing_for_the_session(
         queue.complete(job)
         queue.counts()
     assert left == []
+
+
+def test_w9_without_a_listener_polling_finds_the_job(open_postgres: OpenPostgres) -> None:
+    deaf = open_postgres(listen=False)
+    wakeup = deaf.wakeup()
+    wakeup.arm()
+    deaf.enqueue("t")
+    assert not wakeup.wait(0.01)
+    assert deaf.dequeue() is not None
+
+
+@pytest.mark.parametrize("listen", [True, False])
+def test_b69_an_idle_worker_starts_what_comes_whether_it_is_told_or_polls(
+    open_postgres: OpenPostgres, listen: bool
+) -> None:
+    """A pooler takes the LISTEN, and passes no notification on: nobody tells the worker that it is deaf."""
+    queue = open_postgres(listen=listen)
+    with Worker(queue, lambda job: None, poll_interval=0.1):
+        for number in range(1, 4):
+            queue.enqueue("t")
+            until(partial(_completed, queue, number))
+
+
+def _completed(queue: Queue, number: int) -> bool:
+    return queue.counts()[Status.COMPLETED] == number

@@ -85,6 +85,7 @@ def test_b84_instants_are_exact_to_the_microsecond(
     assert int(stored) == (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
+@pytest.mark.direct
 def test_another_time_zone_of_the_session_reads_the_same_instants(
     postgres_url: str, open_postgres: OpenPostgres
 ) -> None:
