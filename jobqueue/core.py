@@ -13,15 +13,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
-from jobqueue.types import Expired, Extended, Fail, Job, Lost, Release, Reply, Settlement
-
-Key: TypeAlias = tuple[str, int]
-
-LOST, TIMEOUT, INTERRUPTED = "lease lost", "timeout", "interrupted"
+from jobqueue.events import (
+    INTERRUPTED,
+    LOST,
+    TIMEOUT,
+    Abandon,
+    AskDue,
+    Broken,
+    Changed,
+    Cleaned,
+    Cleanup,
+    Dropped,
+    DueKnown,
+    DueUnknown,
+    Effect,
+    End,
+    Event,
+    Exchange,
+    Exchanged,
+    ExchangeFailed,
+    Finish,
+    Key,
+    Look,
+    Looked,
+    LookFailed,
+    Outcome,
+    Progress,
+    Recorded,
+    Renew,
+    Renewed,
+    RenewFailed,
+    Rest,
+    Sleep,
+    Start,
+    StopAsked,
+    Sweep,
+    Tell,
+    Tick,
+    Withdraw,
+    Withdrawn,
+)
+from jobqueue.types import Expired, Extended, Fail, Job, Release, Settlement
 
 SOON = 0.05  # Seconds of handler time that may stand in line, if a fifth of the heartbeat is not less still.
 FIRST_POLL = 0.05  # Seconds from the first poll that found nothing to the next one; then doubling.
@@ -30,22 +65,6 @@ PAUSES = (0.05, 0.5)  # Seconds between tries while the database is busy or away
 LOOKS_APART = 1.25  # Heartbeats from one look's answer to the next look: more than one (W-3).
 CLEANUP_EVERY = 60.0
 LAST_WORD = 1.0  # Seconds after the grace time in which outcomes are still recorded, before the worker ends regardless.
-
-
-class End(Enum):
-    """Ways for a handler's turn to end that leave the shell nothing to settle."""
-
-    SETTLED = "completed inside the handler, with its own writes"
-    SKIPPED = "told before it began that its lease is lost"
-    STOPPED = "given up on request: killed and reaped, cancelled, or left to itself"
-
-
-class Outcome(NamedTuple):
-    """How one claim's turn ended, and how many seconds its handler took."""
-
-    job: Job
-    what: Settlement | End
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,265 +79,6 @@ class Settings:
     grace: float = 8.0
     cleanup: bool = False
     drain: bool = False
-
-
-# Events: what happened, and when. Each of them is also a tick.
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """The time has come that a Sleep or Rest named, or anything else worth a thought."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What the handlers do: what runs, since when (looked at first), and what has ended since the last report."""
-
-    at: float
-    running: Sequence[tuple[Key, float]]
-    outcomes: Sequence[Outcome]
-
-
-@dataclass(frozen=True, slots=True)
-class Exchanged:
-    """The exchange was answered: a reply for each settlement, in order, and the new claims."""
-
-    at: float
-    replies: Sequence[Reply]
-    jobs: Sequence[Job]
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangeFailed:
-    """The database was busy or away; nobody knows of claims that this exchange may have made."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class DueKnown:
-    """The next wanted job is due in so many seconds; None: there is none."""
-
-    at: float
-    seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class DueUnknown:
-    """The database was busy or away, and did not tell when the next wanted job is due."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """The database has changed since the last poll began."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
-    """Of the claims to be withdrawn these have not begun, and never will; the others have."""
-
-    at: float
-    keys: Sequence[Key]
-
-
-@dataclass(frozen=True, slots=True)
-class Renewed:
-    """The renewal was answered, claim by claim, in the order of the Renew."""
-
-    at: float
-    replies: Sequence[Extended | Lost]
-
-
-@dataclass(frozen=True, slots=True)
-class RenewFailed:
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """The look was answered."""
-
-    at: float
-    found: Sequence[Expired]
-
-
-@dataclass(frozen=True, slots=True)
-class LookFailed:
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Cleaned:
-    """The cleanup has ended, one way or the other."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class StopAsked:
-    """A first stop: end with grace. A second: at once (W-7)."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """The database cannot be used any more, and waiting does not help."""
-
-    at: float
-
-
-Event: TypeAlias = (
-    Tick
-    | Progress
-    | Exchanged
-    | ExchangeFailed
-    | DueKnown
-    | DueUnknown
-    | Changed
-    | Withdrawn
-    | Renewed
-    | RenewFailed
-    | Looked
-    | LookFailed
-    | Cleaned
-    | StopAsked
-    | Broken
-)
-
-
-# Effects: what to do now.
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """Settle these, in order, and claim up to ``n``, in one transaction; answer by Exchanged or ExchangeFailed."""
-
-    settlements: tuple[Settlement, ...]
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class AskDue:
-    """Ask when the next wanted job is due; answer by DueKnown or DueUnknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """No exchange until then. Report a change of the database before, if ``listen``, and Progress, always."""
-
-    until: float
-    listen: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Run the handlers of these claims, in this order; one that has not begun at ``until`` is released unbegun."""
-
-    jobs: tuple[Job, ...]
-    until: float
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Take those of these that have not begun out of the line; answer by Withdrawn."""
-
-    keys: tuple[Key, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """Let the handler know why its outcome no longer counts, and stop it where a handler can be stopped."""
-
-    job: Job
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Abandon:
-    """Tell the handler, stop it if that is possible, and free its slot. An Outcome answers: STOPPED, or a real one."""
-
-    job: Job
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Renew:
-    """Extend the leases of these; answer by Renewed or RenewFailed."""
-
-    jobs: tuple[Job, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Look for expired leases; answer by Looked or LookFailed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """Sweep these: two looks have found them the same. No answer is needed."""
-
-    looked: tuple[Expired, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Cleanup:
-    """Delete what has ended longer ago than the retention; answer by Cleaned."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """For the log: these settlements were answered."""
-
-    settlements: tuple[Settlement, ...]
-    replies: Sequence[Reply]
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """For the log: this outcome does not count."""
-
-    job: Job
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Send a Tick then, if nothing has happened before."""
-
-    until: float
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The worker has ended; ``unsettled`` claims are left to the sweep."""
-
-    unsettled: int
-
-
-Effect: TypeAlias = (
-    Exchange
-    | AskDue
-    | Rest
-    | Start
-    | Withdraw
-    | Tell
-    | Abandon
-    | Renew
-    | Look
-    | Sweep
-    | Cleanup
-    | Recorded
-    | Dropped
-    | Sleep
-    | Finish
-)
 
 
 @dataclass(slots=True)

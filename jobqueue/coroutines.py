@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from jobqueue.core import End
+from jobqueue.events import End
 from jobqueue.handlers import Handler, Handlers, attempt, attempt_coroutine, is_coroutine_function
 from jobqueue.types import Job, Settlement
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from jobqueue import values
-from jobqueue.core import End
 from jobqueue.errors import InvalidArgument, JobQueueError
+from jobqueue.events import End
 from jobqueue.types import Complete, Fail, Job, JsonText, Release, Settlement
 from jobqueue.values import Duration
 

@@ -25,9 +25,9 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
-from jobqueue.core import End
 from jobqueue.coroutines import CoroutineSeat, EventLoop
 from jobqueue.errors import InvalidArgument, WrongUse
+from jobqueue.events import End
 from jobqueue.handlers import Handlers, as_handlers
 from jobqueue.types import Complete, Fail, Job, JsonText, Release, Settlement
 

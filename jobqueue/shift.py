@@ -23,10 +23,11 @@ from math import inf
 from queue import SimpleQueue
 from typing import Any
 
-from jobqueue import core
+from jobqueue import events
 from jobqueue.alarms import Bell, Timer
-from jobqueue.core import Core, Effect, Event, Settings
+from jobqueue.core import Core, Settings
 from jobqueue.errors import DatabaseUnavailable, OutcomeUnknown
+from jobqueue.events import Effect, Event
 from jobqueue.queue import Queue
 from jobqueue.threads import Crew, Seat
 from jobqueue.types import Complete, Expired, Fail, Job, Lost, Reply, Settled, Settlement, Status
@@ -89,7 +90,7 @@ class Shift:
             expect=self._timer.announce,
             broken=self._slot_broken,
         )
-        self._order: core.Exchange | core.AskDue | core.Rest | None = None
+        self._order: events.Exchange | events.AskDue | events.Rest | None = None
         self._wake_at = -inf
         self._stops = 0
         self._stops_taken = 0
@@ -130,7 +131,7 @@ class Shift:
         while self._stops_taken < self._stops:
             self._stops_taken += 1
             log.info("worker %s is asked to stop%s", self.name, "" if self._stops_taken == 1 else " at once")
-            self._feed(core.StopAsked)
+            self._feed(events.StopAsked)
         self._report()
         if not self._over and self._stops_taken == self._stops:
             # Python serves a signal that comes just before a thread goes to sleep only when that thread wakes.
@@ -161,32 +162,32 @@ class Shift:
         with self._lock:
             # What runs is looked at first: a handler that ends in between is then in both, and counts as ended.
             running = self._crew.running()
-            self._handle(core.Progress(self.clock.monotonic(), running, self._crew.ended()))
+            self._handle(events.Progress(self.clock.monotonic(), running, self._crew.ended()))
 
     def _feed(self, kind: Callable[..., Event], *arguments: Any) -> None:
         with self._lock:
             self._handle(kind(self.clock.monotonic(), *arguments))
 
     def _handle(self, event: Event) -> None:
-        events = deque([event])
-        while events:
-            for effect in self._core.handle(events.popleft()):
-                if isinstance(effect, core.Withdraw):
-                    events.append(core.Withdrawn(self.clock.monotonic(), self._crew.withdraw(effect.keys)))
+        told = deque([event])
+        while told:
+            for effect in self._core.handle(told.popleft()):
+                if isinstance(effect, events.Withdraw):
+                    told.append(events.Withdrawn(self.clock.monotonic(), self._crew.withdraw(effect.keys)))
                 else:
                     self._perform(effect)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case core.Exchange() | core.AskDue() | core.Rest():
+            case events.Exchange() | events.AskDue() | events.Rest():
                 self._order = effect
                 if threading.current_thread() is not self._clerk:
                     self._bell.ring()
-            case core.Start(jobs, until):
+            case events.Start(jobs, until):
                 self._crew.start(jobs, until)
-            case core.Recorded(settlements, replies):
+            case events.Recorded(settlements, replies):
                 _log_outcomes(settlements, replies)
-            case core.Sleep(until):
+            case events.Sleep(until):
                 earlier, self._wake_at = until < self._wake_at, until
                 if earlier:
                     self._timer.ring()
@@ -197,23 +198,23 @@ class Shift:
         assert self._pulse is not None
         assert self._janitor is not None
         match effect:
-            case core.Renew(jobs):
+            case events.Renew(jobs):
                 self._pulse.send(lambda: self._renew(jobs))
-            case core.Look():
+            case events.Look():
                 self._janitor.send(self._look)
-            case core.Sweep(looked):
+            case events.Sweep(looked):
                 self._janitor.send(lambda: self._sweep(looked))
-            case core.Cleanup():
+            case events.Cleanup():
                 self._janitor.send(self._cleanup)
-            case core.Tell(job, reason):
+            case events.Tell(job, reason):
                 _log_job(logging.WARNING, job, "%s; its outcome will be dropped", reason)
                 self._crew.tell(job, reason)
-            case core.Abandon(job, reason):
+            case events.Abandon(job, reason):
                 _log_job(logging.WARNING, job, "given up: %s", reason)
                 self._crew.abandon(job, reason)
-            case core.Dropped(job, why):
+            case events.Dropped(job, why):
                 _log_job(logging.WARNING, job, "its outcome is dropped: %s", why)
-            case core.Finish(unsettled):
+            case events.Finish(unsettled):
                 if unsettled:
                     log.error("worker %s ends with %d claims unsettled; they will be swept", self.name, unsettled)
                 self._over = True
@@ -228,10 +229,10 @@ class Shift:
             while not self._over:
                 order = self._order
                 match order:
-                    case core.Exchange():
+                    case events.Exchange():
                         self._order = None
                         self._exchange(order)
-                    case core.AskDue():
+                    case events.AskDue():
                         self._order = None
                         self._ask_due()
                     case _:
@@ -239,14 +240,14 @@ class Shift:
         except BaseException as error:
             self._broken(error)
 
-    def _rest(self, rest: core.Rest | None) -> None:
+    def _rest(self, rest: events.Rest | None) -> None:
         until, listen = (inf, False) if rest is None else (rest.until, rest.listen)
         changed = self._bell.sleep(until, listen=listen)
         self._report()
         if changed:
-            self._feed(core.Changed)
+            self._feed(events.Changed)
 
-    def _exchange(self, order: core.Exchange) -> None:
+    def _exchange(self, order: events.Exchange) -> None:
         if order.n:
             self._bell.arm()  # Before the poll that may find nothing (W-9).
         try:
@@ -257,21 +258,21 @@ class Shift:
             if not self._away:
                 log.warning("the database is busy or away, outcomes wait: %s", error)
             self._away = True
-            self._feed(core.ExchangeFailed)
+            self._feed(events.ExchangeFailed)
         else:
             if self._away:
                 log.info("the database is back")
             self._away = False
-            self._feed(core.Exchanged, done.replies, done.jobs)
+            self._feed(events.Exchanged, done.replies, done.jobs)
 
     def _ask_due(self) -> None:
         try:
             due_us = self.queue.due_in_us(self.plan.types)
         except DatabaseUnavailable as error:
             log.debug("the next due time is not known: %s", error)
-            self._feed(core.DueUnknown)
+            self._feed(events.DueUnknown)
         else:
-            self._feed(core.DueKnown, None if due_us is None else due_us / 1_000_000)
+            self._feed(events.DueKnown, None if due_us is None else due_us / 1_000_000)
 
     # The pulse and the janitor
 
@@ -280,18 +281,18 @@ class Shift:
             replies = self.queue.extend_many(jobs)
         except (DatabaseUnavailable, OutcomeUnknown) as error:
             log.warning("%d leases could not be renewed yet: %s", len(jobs), error)
-            self._feed(core.RenewFailed)
+            self._feed(events.RenewFailed)
         else:
-            self._feed(core.Renewed, replies)
+            self._feed(events.Renewed, replies)
 
     def _look(self) -> None:
         try:
             found = self.queue.expired()
         except (DatabaseUnavailable, OutcomeUnknown) as error:
             log.debug("no look at expired leases: %s", error)
-            self._feed(core.LookFailed)
+            self._feed(events.LookFailed)
         else:
-            self._feed(core.Looked, found)
+            self._feed(events.Looked, found)
 
     def _sweep(self, looked: Sequence[Expired]) -> None:
         try:
@@ -311,7 +312,7 @@ class Shift:
                 log.info("%d jobs that ended long ago were deleted", count)
         except (DatabaseUnavailable, OutcomeUnknown) as error:
             log.warning("no cleanup this time: %s", error)
-        self._feed(core.Cleaned)
+        self._feed(events.Cleaned)
 
     def _slot_broken(self, error: BaseException) -> None:
         """A slot cannot go on; the database can: end with grace, give back what has not begun, and raise it then."""
@@ -323,7 +324,7 @@ class Shift:
         """Something that waiting does not mend: end the run, and raise it there."""
         if self._error is None:
             self._error = error
-        self._feed(core.Broken)
+        self._feed(events.Broken)
 
 
 def _hopeless(error: DatabaseUnavailable | OutcomeUnknown) -> bool:

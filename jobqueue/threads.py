@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import Protocol
 
 from jobqueue.clock import Clock
-from jobqueue.core import TIMEOUT, End, Key, Outcome
+from jobqueue.events import TIMEOUT, End, Key, Outcome
 from jobqueue.handlers import Handlers, attempt
 from jobqueue.types import Job, Release, Settlement
 

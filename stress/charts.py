@@ -1,4 +1,4 @@
-"""The pictures of a report, as SVG text (why matplotlib: spec/decisions/0003-report-charts.md)."""
+"""The pictures of a report, as SVG text (why matplotlib: spec/decisions/0004-report-charts.md)."""
 
 from __future__ import annotations
 

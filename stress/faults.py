@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from jobqueue.core import Core, Looked
+from jobqueue.core import Core
+from jobqueue.events import Looked
 from jobqueue.protocols import Args, Row, Transaction
 from jobqueue.shift import Shift
 from jobqueue.types import Exchange, Job, Release, Reply, Settled, Settlement, Status

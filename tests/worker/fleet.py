@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from math import inf
 from random import Random
 
-from jobqueue import core
-from jobqueue.core import Core, End, Key, Outcome, Settings
+from jobqueue import events
+from jobqueue.core import Core, Settings
+from jobqueue.events import End, Key, Outcome
 from jobqueue.types import (
     Complete,
     Expired,
@@ -177,14 +178,14 @@ class Hand:
         self.world, self.name, self.settings = world, name, settings
         self.core = Core(settings, world.now)
         self.alive = True
-        self.finished: core.Finish | None = None
+        self.finished: events.Finish | None = None
         self.stopping_since = inf
         self.line: list[tuple[Job, float]] = []
         self.slots: dict[Key, float] = {}
         self.ended: list[Outcome] = []
         self.sent: defaultdict[Key, list[Settlement]] = defaultdict(list)
         self.looks: list[tuple[float, float, frozenset[Expired]]] = []
-        self.rest: core.Rest | None = None
+        self.rest: events.Rest | None = None
         self.dirty = False
         self.rung = 0.0
         world.hands.append(self)
@@ -197,18 +198,18 @@ class Hand:
 
     def stop(self) -> None:
         self.stopping_since = min(self.stopping_since, self.world.now)
-        self.feed(core.StopAsked(self.world.now))
+        self.feed(events.StopAsked(self.world.now))
 
     def database_changed(self) -> None:
         self.dirty = True
         if self.rest is not None and self.rest.listen:
-            self.world.at(self.world.soon(), lambda: self.feed(core.Changed(self.world.now)))
+            self.world.at(self.world.soon(), lambda: self.feed(events.Changed(self.world.now)))
 
     def report(self) -> None:
         ended, self.ended = self.ended, []
-        self.feed(core.Progress(self.world.now, list(self.slots.items()), ended))
+        self.feed(events.Progress(self.world.now, list(self.slots.items()), ended))
 
-    def feed(self, event: core.Event) -> None:
+    def feed(self, event: events.Event) -> None:
         if not self.alive or self.finished is not None:
             return
         for effect in self.core.handle(event):
@@ -219,44 +220,44 @@ class Hand:
 
     # What it does
 
-    def perform(self, effect: core.Effect) -> None:
+    def perform(self, effect: events.Effect) -> None:
         world = self.world
         match effect:
-            case core.Exchange(settlements, n):
+            case events.Exchange(settlements, n):
                 self.exchange(settlements, n)
-            case core.AskDue():
+            case events.AskDue():
                 due = world.table.next_due()
                 seconds = None if due is None else due - world.now
-                world.at(world.soon(), lambda: self.feed(core.DueKnown(world.now, seconds)))
-            case core.Rest(until, listen):
+                world.at(world.soon(), lambda: self.feed(events.DueKnown(world.now, seconds)))
+            case events.Rest(until, listen):
                 self.rest = effect
                 if until < inf:
                     world.at(until, lambda: self.report() if self.rest is effect else None)
                 if listen and self.dirty:
                     self.database_changed()
-            case core.Start(jobs, until):
+            case events.Start(jobs, until):
                 self.line += [(job, until) for job in jobs]
                 self.fill()
-            case core.Withdraw(keys):
+            case events.Withdraw(keys):
                 gone = [job.key for job, _ in self.line if job.key in keys]
                 self.line = [entry for entry in self.line if entry[0].key not in keys]
-                self.feed(core.Withdrawn(world.now, gone))
-            case core.Abandon(job, reason) | core.Tell(job, reason):
+                self.feed(events.Withdrawn(world.now, gone))
+            case events.Abandon(job, reason) | events.Tell(job, reason):
                 job.signal.reason = reason
-                if isinstance(effect, core.Abandon) and self.slots.pop(job.key, None) is not None:
+                if isinstance(effect, events.Abandon) and self.slots.pop(job.key, None) is not None:
                     self.ended.append(Outcome(job, End.STOPPED, 0.0))
                     self.fill()
                     world.at(world.now, self.report)
-            case core.Renew(jobs):
+            case events.Renew(jobs):
                 self.renew(jobs)
-            case core.Look():
+            case events.Look():
                 self.look(world.now)
-            case core.Sweep(looked):
+            case events.Sweep(looked):
                 self.sweep(looked)
-            case core.Sleep(until):
+            case events.Sleep(until):
                 if until < inf:
                     world.at(until, self.report)
-            case core.Finish():
+            case events.Finish():
                 self.finished = effect
 
     def exchange(self, settlements: Sequence[Settlement], n: int) -> None:
@@ -270,16 +271,16 @@ class Hand:
         def commit() -> None:
             draw = world.random.random()
             if draw < world.failing / 2:
-                world.at(world.soon(), lambda: self.feed(core.ExchangeFailed(world.now)))
+                world.at(world.soon(), lambda: self.feed(events.ExchangeFailed(world.now)))
                 return
             replies = [world.table.settle(world.now, settlement) for settlement in settlements]
             jobs = world.table.claim(world.now, n, self.name)
             if jobs or settlements:
                 world.changed(self)
             if draw < world.failing:
-                world.at(world.soon(), lambda: self.feed(core.ExchangeFailed(world.now)))
+                world.at(world.soon(), lambda: self.feed(events.ExchangeFailed(world.now)))
             else:
-                world.at(world.soon(), lambda: self.feed(core.Exchanged(world.now, replies, jobs)))
+                world.at(world.soon(), lambda: self.feed(events.Exchanged(world.now, replies, jobs)))
 
         world.call(self, commit)
 
@@ -288,7 +289,7 @@ class Hand:
 
         def commit() -> None:
             replies = [world.table.extend(world.now, job) for job in jobs]
-            world.at(world.soon(), lambda: self.feed(core.Renewed(world.now, replies)))
+            world.at(world.soon(), lambda: self.feed(events.Renewed(world.now, replies)))
 
         world.call(self, commit)
 
@@ -298,7 +299,7 @@ class Hand:
         def commit() -> None:
             found = world.table.expired(world.now)
             self.looks.append((since, world.now, frozenset(found)))
-            world.at(world.soon(), lambda: self.feed(core.Looked(world.now, found)))
+            world.at(world.soon(), lambda: self.feed(events.Looked(world.now, found)))
 
         world.call(self, commit)
 

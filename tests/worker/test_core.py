@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobqueue import core
-from jobqueue.core import Core, Effect, End, Outcome, Settings
+from jobqueue import core, events
+from jobqueue.core import Core, Settings
+from jobqueue.events import Effect, End, Outcome
 from jobqueue.types import Complete, Expired, Extended, Fail, Job, Lost, Release, Settled, Status
 from tests.worker.fleet import Hand, Row, Table, World
 
@@ -28,10 +29,10 @@ def working(jobs: Sequence[Job], settings: Settings = SETTINGS) -> Core:
     """A core at time 0 whose first exchange has brought ``jobs``; they fill its slots and, above two, its line."""
     settings = replace(settings, concurrency=min(len(jobs), settings.concurrency))
     worker = Core(settings, 0.0)
-    worker.handle(core.Tick(0.0))
-    worker.handle(core.Exchanged(0.0, [], jobs))
+    worker.handle(events.Tick(0.0))
+    worker.handle(events.Exchanged(0.0, [], jobs))
     running = [(job.key, 0.0) for job in jobs[: settings.concurrency]]
-    worker.handle(core.Progress(0.0, running, []))
+    worker.handle(events.Progress(0.0, running, []))
     return worker
 
 
@@ -118,7 +119,7 @@ def test_w7_a_stop_ends_in_time_and_leaves_nothing_running(
     grace = SETTINGS.grace if again is None else min(again, SETTINGS.grace)
     assert world.now <= stop + grace + core.LAST_WORD + 1e-6
     assert not [row for row in jobs if row.status is Status.RUNNING]
-    assert hand.finished == core.Finish(0)
+    assert hand.finished == events.Finish(0)
 
 
 @given(st.lists(rows, max_size=20, unique_by=lambda row: row.id), fleets, randoms)
@@ -171,25 +172,25 @@ def test_w3_a_lock_held_for_longer_than_a_lease_gets_no_live_job_swept(
 
 def test_w1_slow_handlers_are_never_claimed_for_in_advance() -> None:
     worker = Core(SETTINGS, 0.0)
-    assert only(worker.handle(core.Tick(0.0)), core.Exchange) == [core.Exchange((), 2)]
+    assert only(worker.handle(events.Tick(0.0)), events.Exchange) == [events.Exchange((), 2)]
     worker = working([job("a"), job("b")])
     done = [Outcome(job("a"), Complete(job("a")), 10.0)]
-    [exchange] = only(worker.handle(core.Progress(10.0, [(job("b").key, 0.0)], done)), core.Exchange)
-    assert isinstance(exchange, core.Exchange)
+    [exchange] = only(worker.handle(events.Progress(10.0, [(job("b").key, 0.0)], done)), events.Exchange)
+    assert isinstance(exchange, events.Exchange)
     assert exchange.n == 1
 
 
 def test_w1_the_line_grows_only_while_handlers_are_quick() -> None:
     worker, names, asked = Core(replace(SETTINGS, batch=100), 0.0), iter(range(10_000)), []
-    [exchange] = only(worker.handle(core.Tick(0.0)), core.Exchange)
+    [exchange] = only(worker.handle(events.Tick(0.0)), events.Exchange)
     for cycle in range(1, 9):
         at = cycle / 1000
-        assert isinstance(exchange, core.Exchange)
+        assert isinstance(exchange, events.Exchange)
         asked.append(exchange.n)
         jobs = [job(str(next(names))) for _ in range(exchange.n)]
-        worker.handle(core.Exchanged(at, [Settled(Status.COMPLETED)] * len(exchange.settlements), jobs))
+        worker.handle(events.Exchanged(at, [Settled(Status.COMPLETED)] * len(exchange.settlements), jobs))
         done = [Outcome(each, Complete(each), 0.00001) for each in jobs]
-        [exchange] = only(worker.handle(core.Progress(at, [], done)), core.Exchange)
+        [exchange] = only(worker.handle(events.Progress(at, [], done)), events.Exchange)
     assert asked[:4] == [2, 6, 14, 30]
     assert asked[-1] == 100
 
@@ -197,251 +198,253 @@ def test_w1_the_line_grows_only_while_handlers_are_quick() -> None:
 def test_w1_a_claim_that_stands_in_line_for_a_heartbeat_is_given_back() -> None:
     waiting = job("c")
     worker = working([job("a"), job("b"), waiting])
-    assert only(worker.handle(core.Tick(0.9)), core.Withdraw) == []
-    assert only(worker.handle(core.Tick(1.0)), core.Withdraw) == [core.Withdraw((waiting.key,))]
-    [exchange] = only(worker.handle(core.Withdrawn(1.0, [waiting.key])), core.Exchange)
-    assert exchange == core.Exchange((Release(waiting, begun=False),), 0)
+    assert only(worker.handle(events.Tick(0.9)), events.Withdraw) == []
+    assert only(worker.handle(events.Tick(1.0)), events.Withdraw) == [events.Withdraw((waiting.key,))]
+    [exchange] = only(worker.handle(events.Withdrawn(1.0, [waiting.key])), events.Exchange)
+    assert exchange == events.Exchange((Release(waiting, begun=False),), 0)
 
 
 def test_w1_a_claim_that_had_begun_when_it_was_withdrawn_is_not_given_back() -> None:
     waiting = job("c", timeout=5.0)
     worker = working([job("a"), job("b"), waiting])
-    worker.handle(core.Tick(1.0))
-    assert only(worker.handle(core.Withdrawn(1.0, [])), core.Exchange) == []
-    assert only(worker.handle(core.Tick(6.0)), core.Abandon) == [core.Abandon(waiting, core.TIMEOUT)]
+    worker.handle(events.Tick(1.0))
+    assert only(worker.handle(events.Withdrawn(1.0, [])), events.Exchange) == []
+    assert only(worker.handle(events.Tick(6.0)), events.Abandon) == [events.Abandon(waiting, events.TIMEOUT)]
 
 
 def test_w2_a_lost_lease_is_told_once_and_its_outcome_dropped() -> None:
     mine, other = job("a"), job("b")
     worker = working([mine, other])
-    assert only(worker.handle(core.Tick(1.0)), core.Renew) == [core.Renew((mine, other))]
-    effects = worker.handle(core.Renewed(1.0, [Lost(), Extended(4_000_000)]))
-    assert only(effects, core.Tell) == [core.Tell(mine, core.LOST)]
-    assert only(worker.handle(core.Tick(2.0)), core.Renew) == [core.Renew((other,))]
-    effects = worker.handle(core.Progress(2.1, [(other.key, 0.0)], [Outcome(mine, Complete(mine), 2.0)]))
-    assert only(effects, core.Dropped) == [core.Dropped(mine, core.LOST)]
-    [exchange] = only(effects, core.Exchange)
-    assert exchange == core.Exchange((), 1)  # Its slot is free again, and nothing is settled.
+    assert only(worker.handle(events.Tick(1.0)), events.Renew) == [events.Renew((mine, other))]
+    effects = worker.handle(events.Renewed(1.0, [Lost(), Extended(4_000_000)]))
+    assert only(effects, events.Tell) == [events.Tell(mine, events.LOST)]
+    assert only(worker.handle(events.Tick(2.0)), events.Renew) == [events.Renew((other,))]
+    effects = worker.handle(events.Progress(2.1, [(other.key, 0.0)], [Outcome(mine, Complete(mine), 2.0)]))
+    assert only(effects, events.Dropped) == [events.Dropped(mine, events.LOST)]
+    [exchange] = only(effects, events.Exchange)
+    assert exchange == events.Exchange((), 1)  # Its slot is free again, and nothing is settled.
 
 
 def test_w2_a_failed_renewal_is_tried_again_soon() -> None:
     worker = working([job("a")])
-    assert only(worker.handle(core.Tick(1.0)), core.Renew)
-    assert only(worker.handle(core.RenewFailed(1.5)), core.Renew) == []
-    assert only(worker.handle(core.Tick(1.6)), core.Renew) == [core.Renew((job("a"),))]
+    assert only(worker.handle(events.Tick(1.0)), events.Renew)
+    assert only(worker.handle(events.RenewFailed(1.5)), events.Renew) == []
+    assert only(worker.handle(events.Tick(1.6)), events.Renew) == [events.Renew((job("a"),))]
 
 
 def test_w2_a_renewal_that_crosses_the_settlement_tells_nobody_anything() -> None:
     mine = job("a")
     worker = working([mine])
-    assert only(worker.handle(core.Tick(1.0)), core.Renew)
-    worker.handle(core.Progress(1.1, [], [Outcome(mine, Complete(mine), 1.0)]))
-    assert only(worker.handle(core.Renewed(1.2, [Lost()])), core.Tell, core.Dropped) == []
+    assert only(worker.handle(events.Tick(1.0)), events.Renew)
+    worker.handle(events.Progress(1.1, [], [Outcome(mine, Complete(mine), 1.0)]))
+    assert only(worker.handle(events.Renewed(1.2, [Lost()])), events.Tell, events.Dropped) == []
 
 
 def test_w3_only_the_second_look_sweeps_and_only_what_did_not_move() -> None:
     still, moved = Expired("a", 1, 1, 0, 1, 3), Expired("b", 2, 1, 0, 1, 3)
     worker = Core(SETTINGS, 0.0)
-    assert only(worker.handle(core.Tick(0.0)), core.Look)
-    assert only(worker.handle(core.Looked(0.0, [still, moved])), core.Sweep, core.Look) == []
-    assert only(worker.handle(core.Tick(1.0)), core.Look) == []
-    assert only(worker.handle(core.Tick(1.25)), core.Look)
-    effects = worker.handle(core.Looked(1.25, [still, replace(moved, lease_expires_at_us=1)]))
-    assert only(effects, core.Sweep) == [core.Sweep((still,))]
+    assert only(worker.handle(events.Tick(0.0)), events.Look)
+    assert only(worker.handle(events.Looked(0.0, [still, moved])), events.Sweep, events.Look) == []
+    assert only(worker.handle(events.Tick(1.0)), events.Look) == []
+    assert only(worker.handle(events.Tick(1.25)), events.Look)
+    effects = worker.handle(events.Looked(1.25, [still, replace(moved, lease_expires_at_us=1)]))
+    assert only(effects, events.Sweep) == [events.Sweep((still,))]
 
 
 def test_w3_a_failed_look_is_no_look() -> None:
     found = Expired("a", 1, 1, 0, 1, 3)
     worker = Core(SETTINGS, 0.0)
-    worker.handle(core.Tick(0.0))
-    worker.handle(core.LookFailed(0.0))
-    assert only(worker.handle(core.Tick(1.0)), core.Look)
-    assert only(worker.handle(core.Looked(1.0, [found])), core.Sweep) == []
+    worker.handle(events.Tick(0.0))
+    worker.handle(events.LookFailed(0.0))
+    assert only(worker.handle(events.Tick(1.0)), events.Look)
+    assert only(worker.handle(events.Looked(1.0, [found])), events.Sweep) == []
 
 
 def test_w3_what_this_worker_holds_is_not_swept_by_it() -> None:
     found = Expired("a", 1, 1, 0, 1, 3)
     worker = working([job("a")])
-    worker.handle(core.Looked(0.0, [found]))
-    worker.handle(core.Tick(2.0))
-    assert only(worker.handle(core.Looked(2.0, [found])), core.Sweep) == []
+    worker.handle(events.Looked(0.0, [found]))
+    worker.handle(events.Tick(2.0))
+    assert only(worker.handle(events.Looked(2.0, [found])), events.Sweep) == []
 
 
 def test_w5_an_old_claim_of_the_same_job_does_not_settle_the_new_one() -> None:
     old, new = job("a", timeout=0.5), job("a", fence=2)
     worker = working([old], replace(SETTINGS, batch=1))
-    assert only(worker.handle(core.Tick(0.5)), core.Abandon) == [core.Abandon(old, core.TIMEOUT)]
-    [exchange] = only(worker.handle(core.Progress(0.5, [], [Outcome(old, End.STOPPED, 0.5)])), core.Exchange)
-    assert exchange == core.Exchange((Fail(old, core.TIMEOUT),), 1)
-    worker.handle(core.Exchanged(0.6, [Settled(Status.FAILED)], [new]))
-    effects = worker.handle(core.Progress(0.7, [(new.key, 0.6)], [Outcome(old, Complete(old), 0.7)]))
-    assert only(effects, core.Exchange) == []
-    assert len(only(effects, core.Dropped)) == 1
-    [exchange] = only(worker.handle(core.Progress(0.8, [], [Outcome(new, Complete(new), 0.2)])), core.Exchange)
-    assert exchange == core.Exchange((Complete(new),), 1)
+    assert only(worker.handle(events.Tick(0.5)), events.Abandon) == [events.Abandon(old, events.TIMEOUT)]
+    [exchange] = only(worker.handle(events.Progress(0.5, [], [Outcome(old, End.STOPPED, 0.5)])), events.Exchange)
+    assert exchange == events.Exchange((Fail(old, events.TIMEOUT),), 1)
+    worker.handle(events.Exchanged(0.6, [Settled(Status.FAILED)], [new]))
+    effects = worker.handle(events.Progress(0.7, [(new.key, 0.6)], [Outcome(old, Complete(old), 0.7)]))
+    assert only(effects, events.Exchange) == []
+    assert len(only(effects, events.Dropped)) == 1
+    [exchange] = only(worker.handle(events.Progress(0.8, [], [Outcome(new, Complete(new), 0.2)])), events.Exchange)
+    assert exchange == events.Exchange((Complete(new),), 1)
 
 
 def test_w6_a_handler_that_ends_just_before_its_slot_is_asked_back_keeps_its_outcome() -> None:
     mine = job("a", timeout=0.5)
     worker = working([mine])
-    assert only(worker.handle(core.Tick(0.5)), core.Abandon)
+    assert only(worker.handle(events.Tick(0.5)), events.Abandon)
     outcomes = [Outcome(mine, Complete(mine), 0.499), Outcome(mine, End.STOPPED, 0.5)]
-    [exchange] = only(worker.handle(core.Progress(0.5, [], outcomes)), core.Exchange)
-    assert exchange == core.Exchange((Complete(mine),), 1)
+    [exchange] = only(worker.handle(events.Progress(0.5, [], outcomes)), events.Exchange)
+    assert exchange == events.Exchange((Complete(mine),), 1)
 
 
 @pytest.mark.parametrize(("max_attempts", "begun"), [(1, True), (3, True)])
 def test_w7_what_runs_after_the_grace_time_is_given_back_as_begun(max_attempts: int, begun: bool) -> None:
     mine = job("a", max_attempts=max_attempts)
     worker = working([mine])
-    worker.handle(core.StopAsked(1.0))
-    assert only(worker.handle(core.Tick(8.9)), core.Abandon) == []
-    assert only(worker.handle(core.Tick(9.0)), core.Abandon) == [core.Abandon(mine, core.INTERRUPTED)]
-    [exchange] = only(worker.handle(core.Progress(9.0, [], [Outcome(mine, End.STOPPED, 9.0)])), core.Exchange)
-    assert exchange == core.Exchange((Release(mine, begun=begun),), 0)
-    assert only(worker.handle(core.Exchanged(9.1, [Settled(Status.PENDING)], [])), core.Finish) == [core.Finish(0)]
+    worker.handle(events.StopAsked(1.0))
+    assert only(worker.handle(events.Tick(8.9)), events.Abandon) == []
+    assert only(worker.handle(events.Tick(9.0)), events.Abandon) == [events.Abandon(mine, events.INTERRUPTED)]
+    [exchange] = only(worker.handle(events.Progress(9.0, [], [Outcome(mine, End.STOPPED, 9.0)])), events.Exchange)
+    assert exchange == events.Exchange((Release(mine, begun=begun),), 0)
+    assert only(worker.handle(events.Exchanged(9.1, [Settled(Status.PENDING)], [])), events.Finish) == [
+        events.Finish(0)
+    ]
 
 
 def test_w7_claims_that_arrive_after_the_stop_are_given_back_unbegun() -> None:
     late = job("late")
     worker = Core(SETTINGS, 0.0)
-    worker.handle(core.Tick(0.0))
-    worker.handle(core.StopAsked(0.1))
-    effects = worker.handle(core.Exchanged(0.2, [], [late]))
-    assert only(effects, core.Start) == []
-    assert only(effects, core.Exchange) == [core.Exchange((Release(late, begun=False),), 0)]
+    worker.handle(events.Tick(0.0))
+    worker.handle(events.StopAsked(0.1))
+    effects = worker.handle(events.Exchanged(0.2, [], [late]))
+    assert only(effects, events.Start) == []
+    assert only(effects, events.Exchange) == [events.Exchange((Release(late, begun=False),), 0)]
 
 
 def test_w7_a_worker_ends_even_if_the_database_never_comes_back() -> None:
     mine = job("a")
     worker = working([mine])
-    worker.handle(core.StopAsked(1.0))
-    worker.handle(core.Progress(2.0, [], [Outcome(mine, Complete(mine), 1.0)]))
+    worker.handle(events.StopAsked(1.0))
+    worker.handle(events.Progress(2.0, [], [Outcome(mine, Complete(mine), 1.0)]))
     at = 2.0
     while not worker.finished:
         at += 0.1
-        worker.handle(core.ExchangeFailed(at) if worker._sent is not None else core.Tick(at))
+        worker.handle(events.ExchangeFailed(at) if worker._sent is not None else events.Tick(at))
     assert at <= 1.0 + SETTINGS.grace + core.LAST_WORD + 0.2
 
 
 def test_w8_the_same_settlements_are_sent_again_until_they_are_answered() -> None:
     mine, other = job("a"), job("b")
     worker = working([mine, other])
-    effects = worker.handle(core.Progress(1.1, [], [Outcome(mine, Complete(mine), 1.0)]))
-    [first] = only(effects, core.Exchange)
-    assert only(effects, core.Renew) == [core.Renew((mine, other))]  # A claim is renewed until it is answered.
-    worker.handle(core.Renewed(1.2, [Extended(0), Extended(0)]))
-    effects = worker.handle(core.ExchangeFailed(31.0))
-    assert only(effects, core.Exchange) == []
-    assert only(effects, core.Renew) == [core.Renew((mine, other))]
-    worker.handle(core.Progress(31.0, [], [Outcome(other, Complete(other), 1.0)]))
-    [again] = only(worker.handle(core.Tick(31.05)), core.Exchange)
-    assert isinstance(first, core.Exchange)
-    assert isinstance(again, core.Exchange)
+    effects = worker.handle(events.Progress(1.1, [], [Outcome(mine, Complete(mine), 1.0)]))
+    [first] = only(effects, events.Exchange)
+    assert only(effects, events.Renew) == [events.Renew((mine, other))]  # A claim is renewed until it is answered.
+    worker.handle(events.Renewed(1.2, [Extended(0), Extended(0)]))
+    effects = worker.handle(events.ExchangeFailed(31.0))
+    assert only(effects, events.Exchange) == []
+    assert only(effects, events.Renew) == [events.Renew((mine, other))]
+    worker.handle(events.Progress(31.0, [], [Outcome(other, Complete(other), 1.0)]))
+    [again] = only(worker.handle(events.Tick(31.05)), events.Exchange)
+    assert isinstance(first, events.Exchange)
+    assert isinstance(again, events.Exchange)
     assert again.settlements == (*first.settlements, Complete(other))
 
 
 def test_w9_the_interval_doubles_to_its_ceiling_and_the_first_job_resets_it() -> None:
     worker, at, rests = Core(SETTINGS, 0.0), 0.0, []
-    effects = worker.handle(core.Tick(at))
+    effects = worker.handle(events.Tick(at))
     for _ in range(8):
-        assert only(effects, core.Exchange)
-        assert only(worker.handle(core.Exchanged(at, [], [])), core.AskDue)
-        [rest] = only(worker.handle(core.DueKnown(at, None)), core.Rest)
-        assert isinstance(rest, core.Rest)
+        assert only(effects, events.Exchange)
+        assert only(worker.handle(events.Exchanged(at, [], [])), events.AskDue)
+        [rest] = only(worker.handle(events.DueKnown(at, None)), events.Rest)
+        assert isinstance(rest, events.Rest)
         assert rest.listen
         rests.append(round(rest.until - at, 6))
         at = rest.until
-        effects = worker.handle(core.Tick(at))
+        effects = worker.handle(events.Tick(at))
     assert rests == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
-    [rest] = only(worker.handle(core.Exchanged(at, [], [job()])), core.Rest)
-    assert isinstance(rest, core.Rest)
+    [rest] = only(worker.handle(events.Exchanged(at, [], [job()])), events.Rest)
+    assert isinstance(rest, events.Rest)
     assert round(rest.until - at, 6) == 0.05
 
 
 def test_w9_sleep_ends_at_the_next_due_time() -> None:
     worker = Core(replace(SETTINGS, poll_interval=2.0), 0.0)
-    worker.handle(core.Tick(0.0))
-    worker.handle(core.Exchanged(0.0, [], []))
-    [rest] = only(worker.handle(core.DueKnown(0.0, 0.013)), core.Rest)
-    assert rest == core.Rest(0.013, True)
+    worker.handle(events.Tick(0.0))
+    worker.handle(events.Exchanged(0.0, [], []))
+    [rest] = only(worker.handle(events.DueKnown(0.0, 0.013)), events.Rest)
+    assert rest == events.Rest(0.013, True)
 
 
 def test_w9_a_clock_that_disagrees_about_what_is_due_makes_no_busy_loop() -> None:
     worker, at, polls = Core(SETTINGS, 0.0), 0.0, 0
-    effects = worker.handle(core.Tick(at))
+    effects = worker.handle(events.Tick(at))
     while at < 60.0:
-        if only(effects, core.Exchange):
+        if only(effects, events.Exchange):
             polls += 1
-            effects = worker.handle(core.Exchanged(at, [], []))
-        elif only(effects, core.AskDue):
-            effects = worker.handle(core.DueKnown(at, -3600.0))
+            effects = worker.handle(events.Exchanged(at, [], []))
+        elif only(effects, events.AskDue):
+            effects = worker.handle(events.DueKnown(at, -3600.0))
         else:
-            rest = only(effects, core.Rest)[-1]
-            assert isinstance(rest, core.Rest)
+            rest = only(effects, events.Rest)[-1]
+            assert isinstance(rest, events.Rest)
             at = rest.until
-            effects = worker.handle(core.Tick(at))
+            effects = worker.handle(events.Tick(at))
     assert polls < 40
 
 
 def test_a_drain_goes_on_while_a_due_job_is_locked_by_another() -> None:
     """On PostgreSQL a claim passes over it (§6), and whoever holds the lock may be a claim that is never committed."""
     worker = Core(replace(SETTINGS, drain=True), 0.0)
-    worker.handle(core.Tick(0.0))
-    assert only(worker.handle(core.Exchanged(0.0, [], [])), core.AskDue)
-    assert only(worker.handle(core.DueKnown(0.0, -1.0)), core.Exchange)
-    assert only(worker.handle(core.Exchanged(0.0, [], [])), core.AskDue)
-    [rest] = only(worker.handle(core.DueKnown(0.0, -1.0)), core.Rest)
-    assert isinstance(rest, core.Rest)
-    assert only(worker.handle(core.Tick(rest.until)), core.Exchange)
-    assert only(worker.handle(core.Exchanged(rest.until, [], [])), core.AskDue)
-    assert only(worker.handle(core.DueKnown(rest.until, 60.0)), core.Finish)
+    worker.handle(events.Tick(0.0))
+    assert only(worker.handle(events.Exchanged(0.0, [], [])), events.AskDue)
+    assert only(worker.handle(events.DueKnown(0.0, -1.0)), events.Exchange)
+    assert only(worker.handle(events.Exchanged(0.0, [], [])), events.AskDue)
+    [rest] = only(worker.handle(events.DueKnown(0.0, -1.0)), events.Rest)
+    assert isinstance(rest, events.Rest)
+    assert only(worker.handle(events.Tick(rest.until)), events.Exchange)
+    assert only(worker.handle(events.Exchanged(rest.until, [], [])), events.AskDue)
+    assert only(worker.handle(events.DueKnown(rest.until, 60.0)), events.Finish)
 
 
 def test_a_drain_goes_on_while_it_is_not_known_whether_a_job_is_due() -> None:
     worker = Core(replace(SETTINGS, drain=True), 0.0)
-    worker.handle(core.Tick(0.0))
-    assert only(worker.handle(core.Exchanged(0.0, [], [])), core.AskDue)
-    [rest] = only(worker.handle(core.DueUnknown(0.0)), core.Rest)
-    assert isinstance(rest, core.Rest)
-    assert only(worker.handle(core.Tick(rest.until)), core.Exchange)
+    worker.handle(events.Tick(0.0))
+    assert only(worker.handle(events.Exchanged(0.0, [], [])), events.AskDue)
+    [rest] = only(worker.handle(events.DueUnknown(0.0)), events.Rest)
+    assert isinstance(rest, events.Rest)
+    assert only(worker.handle(events.Tick(rest.until)), events.Exchange)
 
 
 def test_w9_wake_ups_that_bring_nothing_are_looked_at_less_and_less_often() -> None:
     worker, at, polls = Core(SETTINGS, 0.0), 0.0, 0
-    effects = worker.handle(core.Tick(at))
+    effects = worker.handle(events.Tick(at))
     while at < 1.0:
-        if only(effects, core.Exchange):
+        if only(effects, events.Exchange):
             polls += 1
-            effects = worker.handle(core.Exchanged(at, [], []))
-        elif only(effects, core.AskDue):
-            effects = worker.handle(core.DueKnown(at, None))
+            effects = worker.handle(events.Exchanged(at, [], []))
+        elif only(effects, events.AskDue):
+            effects = worker.handle(events.DueKnown(at, None))
         else:
-            rest = only(effects, core.Rest)[-1]
-            assert isinstance(rest, core.Rest)
+            rest = only(effects, events.Rest)[-1]
+            assert isinstance(rest, events.Rest)
             if rest.listen:  # The other workers never pause.
                 at += 1e-6
-                effects = worker.handle(core.Changed(at))
+                effects = worker.handle(events.Changed(at))
             else:
                 at = rest.until
-                effects = worker.handle(core.Tick(at))
+                effects = worker.handle(events.Tick(at))
     assert polls < 30
 
 
 def test_a_broken_database_ends_the_worker_at_once_and_tells_the_handlers() -> None:
     mine = job("a")
     worker = working([mine])
-    effects = worker.handle(core.Broken(1.0))
-    assert only(effects, core.Abandon) == [core.Abandon(mine, core.INTERRUPTED)]
-    assert only(effects, core.Finish) == [core.Finish(1)]
-    assert worker.handle(core.Tick(2.0)) == []
+    effects = worker.handle(events.Broken(1.0))
+    assert only(effects, events.Abandon) == [events.Abandon(mine, events.INTERRUPTED)]
+    assert only(effects, events.Finish) == [events.Finish(1)]
+    assert worker.handle(events.Tick(2.0)) == []
 
 
 def test_a_job_that_its_handler_completed_itself_is_not_settled_again() -> None:
     mine = job("a", timeout=2.0)
     worker = working([mine])
     mine.settled = True
-    assert only(worker.handle(core.Tick(1.0)), core.Renew) == []
-    assert only(worker.handle(core.Tick(2.0)), core.Abandon) == [core.Abandon(mine, core.TIMEOUT)]
-    [exchange] = only(worker.handle(core.Progress(2.0, [], [Outcome(mine, End.STOPPED, 2.0)])), core.Exchange)
-    assert exchange == core.Exchange((), 1)
+    assert only(worker.handle(events.Tick(1.0)), events.Renew) == []
+    assert only(worker.handle(events.Tick(2.0)), events.Abandon) == [events.Abandon(mine, events.TIMEOUT)]
+    [exchange] = only(worker.handle(events.Progress(2.0, [], [Outcome(mine, End.STOPPED, 2.0)])), events.Exchange)
+    assert exchange == events.Exchange((), 1)

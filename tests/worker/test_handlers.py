@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobqueue import InvalidArgument
-from jobqueue.core import End
+from jobqueue.events import End
 from jobqueue.handlers import (
     FRAMES,
     Handlers,
