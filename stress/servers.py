@@ -13,7 +13,7 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -35,8 +35,9 @@ GUARDIAN = 'postgres=$1; shift; "$postgres" "$@" & read -r signal || signal=INT;
 class Server:
     """One PostgreSQL cluster. It may be stopped and started again; its address stays the same."""
 
-    def __init__(self, directory: Path, programs: Path, user: str | None) -> None:
+    def __init__(self, directory: Path, programs: Path, user: str | None, settings: Mapping[str, str]) -> None:
         self.directory = directory
+        self._settings = {**SETTINGS, **settings}
         self._programs = programs
         self._user = user
         self._process: subprocess.Popen[bytes] | None = None
@@ -55,7 +56,7 @@ class Server:
 
     def start(self) -> None:
         """Start, and wait until it answers."""
-        settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        settings = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
         log = (self.directory / "log").open("ab")
         with log:
             self._process = subprocess.Popen(
@@ -88,8 +89,8 @@ class Server:
 
 
 @contextmanager
-def private_server() -> Iterator[Server]:
-    """A new server, running; it is gone with all its data when the block ends."""
+def private_server(**settings: str) -> Iterator[Server]:
+    """A new server, running; it is gone with all its data when the block ends. ``settings`` come before SETTINGS."""
     directory = Path(tempfile.mkdtemp(prefix="jq-"))
     try:
         user = UNPRIVILEGED if os.geteuid() == 0 else None
@@ -97,7 +98,7 @@ def private_server() -> Iterator[Server]:
         if user is not None:
             os.chown(directory, pwd.getpwnam(user).pw_uid, -1)
             programs = _reachable(programs, directory)
-        server = Server(directory, programs, user)
+        server = Server(directory, programs, user, settings)
         server.start()
         try:
             yield server
