@@ -240,9 +240,6 @@ class Queue:
 
     def settle_many(self, settlements: Sequence[Settlement]) -> list[Reply]:
         """Settle several claims, in order, in one transaction; each is answered by itself."""
-        for settlement in settlements:
-            if not isinstance(settlement, Complete) and settlement.delay_us is not None:
-                values.whole(settlement.delay_us, "delay_us", 0, values.MAX_DURATION)
         return self.exchange(settlements, 0, None).replies
 
     def extend_many(self, jobs: Sequence[Job], lease: Duration | None = None) -> list[Extended | Lost]:
@@ -267,8 +264,13 @@ class Queue:
         lease_us: int | None = None,
     ) -> Exchange:
         """Settle what has ended, in order, then claim up to ``n`` jobs, in one transaction (spec §5)."""
+        for settlement in settlements:
+            if not isinstance(settlement, Complete) and settlement.delay_us is not None:
+                values.whole(settlement.delay_us, "delay_us", 0, values.MAX_DURATION)
+        if types is not None and not types:
+            raise InvalidArgument("an empty set of types claims nothing; pass None for every type")
         name = self.worker if worker is None else worker
-        lease = self.lease_us if lease_us is None else lease_us
+        lease = self.lease_us if lease_us is None else values.whole(lease_us, "lease_us", 1, values.MAX_DURATION)
 
         def claim(tx: Transaction) -> list[Job]:
             return store.dequeue(tx, types, n, name, lease) if n else []

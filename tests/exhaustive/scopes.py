@@ -166,11 +166,11 @@ def two_jobs(key: str | None) -> Callable[[State], Iterator[Move]]:
 
 
 def crowd(state: State) -> Iterator[Move]:
-    """Three jobs of two types and two priorities, one for later: order, wanted types, batches."""
+    """Three jobs of two types, the most urgent of them for later: order, wanted types, batches."""
     jobs = (
         New(id=A, payload="null", type="s"),
         New(id=B, payload="null", type="t", priority=1),
-        New(id=C, payload="null", type="t", delay=1, max_attempts=1),
+        New(id=C, payload="null", type="t", priority=2, delay=1, max_attempts=1),
     )
     yield from at([1], *(Enqueue((new,)) for new in unused(state, *jobs)))
     for types, n in product((None, frozenset("s"), frozenset("t"), frozenset("st")), (1, 2, 3)):
