@@ -18,7 +18,7 @@ from stress.moves import Facts, Op, Outcome, moves, shown
 from stress.search import Search
 
 SETTLE_TIME = 1_000_000  # A server may take a moment to commit what a lost client had sent.
-MOST_CLEANUPS = 8
+CLEANUPS = 2
 CLEANERS = 3  # Cleanups that may be under way at one time, one of a cleaner that was killed among them.
 MOST_KEPT = 50  # Findings that one process keeps; the rest is counted.
 
@@ -160,22 +160,30 @@ class Judge:
         ending = [op for op in ops if op.id in gone and op.kind in ("settle", "sweep", "cancel")]
         if not ending:
             return []
-        since, oldest, last = min(op.inv for op in ending), min(op.low for op in ending), max(op.inv for op in ops)
-        cleanups = self.context.cleanups
-        start = max(0, bisect_left(cleanups, since, key=lambda one: int(one[0])) - CLEANERS)
-        rest = (cleanups[index] for index in range(start, len(cleanups)))
-        able = (one for one in rest if one[1] >= since and one[3] - one[4] >= oldest)
+        since, last = min(op.inv for op in ending), max(op.inv for op in ops)
+        oldest, newest = min(op.low for op in ending), max(op.low for op in ending)
         chosen: list[list[Any]] = []
-        enough = 0
-        for one in able:
+        enough = {"completed": 0, "dead": 0}  # Cleanups of each status that could delete what ended last.
+        for one in self._since(since):
+            _, ret, _, high, retention, statuses, _ = one
+            if ret < since or high - retention < oldest:
+                continue
             chosen.append(one)
-            enough += one[1] >= last
-            if enough == MOST_CLEANUPS:
+            for status in statuses if ret >= last and high - retention >= newest else ():
+                enough[status] += 1
+            if min(enough.values()) >= CLEANUPS:
                 break
         return [
             Op(next(iter(gone)), "cleanup", "cleaner", inv, ret, low, high, [retention, statuses], None, OPEN)
-            for inv, ret, low, high, retention, statuses, _ in chosen[-2 * MOST_CLEANUPS :]
+            for inv, ret, low, high, retention, statuses, _ in chosen
         ]
+
+    def _since(self, at: int) -> Iterator[list[Any]]:
+        """The cleanups of the run, in order, from those that were under way at that time."""
+        cleanups = self.context.cleanups
+        start = bisect_left(cleanups, at, key=lambda one: int(one[0]))
+        for index in range(max(0, start - CLEANERS), len(cleanups)):
+            yield cleanups[index]
 
     def _lost_claims(self, facts: dict[str, Facts], ops: list[Op]) -> list[Op]:
         """Dequeues that may have claimed one of these jobs and told nobody: they explain fences that nobody got."""

@@ -105,6 +105,17 @@ def test_a_job_that_a_cleanup_can_have_deleted_may_be_gone() -> None:
     assert script.findings() == []
 
 
+def test_of_many_cleanups_the_one_that_can_have_deleted_a_job_is_found() -> None:
+    script = done()
+    script.row = None
+    for number in range(100):  # Of the other status, or too early for the retention; then, at last, one that fits.
+        at, statuses = script.now + number * SECOND, ["dead"] if number % 3 else ["completed", "dead"]
+        script.cleanups.append([at, at + 10, at, at, 99 * SECOND, statuses, 0])
+    assert script.findings() == []
+    script.cleanups[-1][5] = ["dead"]
+    assert script.clauses() == {"G-16"}
+
+
 def test_a_cancel_that_may_have_happened_twice_is_accepted() -> None:
     script = Script()
     script.enqueue()
