@@ -324,7 +324,11 @@ class Shift:
         """Something that waiting does not mend: end the run, and raise it there."""
         if self._error is None:
             self._error = error
-        self._feed(events.Broken)
+        try:
+            self._feed(events.Broken)
+        except BaseException:  # The core itself is at fault, and would never say that it is over.
+            self._over = True
+            self._timer.ring()
 
 
 def _hopeless(error: DatabaseUnavailable | OutcomeUnknown) -> bool:
