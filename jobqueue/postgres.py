@@ -24,13 +24,14 @@ from jobqueue.errors import WrongUse
 from jobqueue.postgres_errors import CONFLICT, lost, mapped, passing
 from jobqueue.postgres_listen import Listener, NotifyWakeup
 from jobqueue.postgres_pool import Address, Pool, Session
-from jobqueue.postgres_values import LibraryCursor, typed
+from jobqueue.postgres_values import LibraryCursor, columns, typed
 from jobqueue.protocols import Args, CommitUnknown, Row, Transaction, Wakeup
 from jobqueue.sql import for_queue
 
 T = TypeVar("T")
 SHORTEST_WAIT, LONGEST_WAIT = 0.005, 1.0  # Seconds before a transaction is tried again.
 BEGIN = "begin isolation level read committed"
+SET_WISE = frozenset({"enqueue", "complete"})  # What every job goes through: their statements take arrays.
 FOR_SOON = frozenset({"enqueue", "requeue"})
 FOR_LATER = frozenset({"release", "retry", "sweep_retry"})
 log = logging.getLogger("jobqueue")
@@ -53,13 +54,17 @@ class PostgresTransaction:
         return self._cursor.fetchall()
 
     def run(self, statement: str, args: Args) -> int:
-        self._cursor.execute(self._statements[statement], typed(args), prepare=False)
-        return self._counted(statement, [args])
+        return self.run_many(statement, [args])
 
     def run_many(self, statement: str, args: Sequence[Args]) -> int:
         if not args:
             return 0
-        self._cursor.executemany(self._statements[statement], [typed(each) for each in args])
+        if statement in SET_WISE:
+            self._cursor.execute(self._statements[statement], columns(args), prepare=False)
+        elif len(args) == 1:
+            self._cursor.execute(self._statements[statement], typed(args[0]), prepare=False)
+        else:
+            self._cursor.executemany(self._statements[statement], [typed(each) for each in args])
         return self._counted(statement, args)
 
     def claim(self, args: Args) -> list[Row]:

@@ -6,7 +6,7 @@ keeps its own ways.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any
 
@@ -44,6 +44,12 @@ KINDS: Mapping[str, type[Instant] | type[Span]] = {
 def typed(args: Args) -> dict[str, Any]:
     """``args`` with instants and durations marked as such."""
     return {name: KINDS[name](value) if name in KINDS and value is not None else value for name, value in args.items()}
+
+
+def columns(args: Sequence[Args]) -> dict[str, Any]:
+    """The arguments of many calls of one statement as one array each; now, which is the same for all, as it is."""
+    rows = [typed(each) for each in args]
+    return {name: rows[0][name] if name == "now" else [row[name] for row in rows] for name in rows[0]}
 
 
 class _InstantDumper(Dumper):

@@ -57,13 +57,24 @@ from "{schema}"."{queue}";
 -- name: enqueue
 -- T-1. A taken unique_key, or the id of a call that is being tried again, changes no row; a key that another
 -- transaction has taken and not yet committed is waited for, so that no reply rests on what may be rolled back.
+-- Differs: one statement stores any number of jobs, each parameter but now being an array, in the order of seq; a
+-- statement for each job would cost a message and a plan for each.
 insert into "{schema}"."{queue}" (
     id, type, status, priority, attempts, max_attempts, fence, scheduled_at, created_at, timeout, unique_key, payload
-) values (
-    %(id)s, %(type)s, 'pending', %(priority)s, 0, %(max_attempts)s, 0,
-    coalesce(%(scheduled_at)s, coalesce(%(now)s, statement_timestamp()) + %(delay)s),
-    coalesce(%(now)s, statement_timestamp()), %(timeout)s, %(unique_key)s, %(payload)s
-) on conflict do nothing;
+)
+select
+    id, type, 'pending', priority, 0, max_attempts, 0,
+    coalesce(scheduled_at, coalesce(%(now)s, statement_timestamp()) + delay),
+    coalesce(%(now)s, statement_timestamp()), timeout, unique_key, payload
+from unnest(
+    %(id)b::uuid[], %(type)b::text[], %(priority)b::smallint[], %(max_attempts)b::integer[],
+    %(scheduled_at)b::timestamptz[], %(delay)b::interval[], %(timeout)b::bigint[], %(unique_key)b::text[],
+    %(payload)b::json[]
+) with ordinality as job (
+    id, type, priority, max_attempts, scheduled_at, delay, timeout, unique_key, payload, place
+)
+order by place
+on conflict do nothing;
 
 -- name: key_holder
 -- Who holds a unique key (G-21).
@@ -228,10 +239,15 @@ select (extract(epoch from min((
 
 -- name: complete
 -- T-3
-update "{schema}"."{queue}" set
-    status = 'completed', result = %(result)s::json, completed_at = coalesce(%(now)s, statement_timestamp()),
+-- Differs: one statement for any number of claims, as in enqueue; each is its own compare-and-set.
+update "{schema}"."{queue}" as job set
+    status = 'completed', result = held.result, completed_at = coalesce(%(now)s, statement_timestamp()),
     lease_expires_at = null, worker = null
-where seq = %(seq)s and id = %(id)s and fence = %(fence)s and worker = %(worker)s and status = 'running';
+from unnest(
+    %(seq)b::bigint[], %(id)b::uuid[], %(fence)b::bigint[], %(worker)b::text[], %(result)b::json[]
+) as held (seq, id, fence, worker, result)
+where job.seq = held.seq and job.id = held.id and job.fence = held.fence and job.worker = held.worker
+    and job.status = 'running';
 
 -- name: retry
 -- T-4

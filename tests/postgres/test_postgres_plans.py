@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 
 from jobqueue.postgres import PostgresDatabase
-from jobqueue.postgres_values import LibraryCursor, typed
+from jobqueue.postgres_values import LibraryCursor, columns, typed
 from tests.postgres.conftest import Connection, OpenPostgres, OpenSession
 
 NOW = 1_750_000_000_000_000
@@ -19,7 +19,7 @@ HOT: dict[str, dict[str, Any]] = {
     "exists": {"id": b"\1" * 16},
     "waiting_types": {},
     "due_in": {"types": '["t", "u"]', "now": None},
-    "complete": {**HOLDER, "result": None},
+    "complete": columns([{**HOLDER, "result": None}]),
     "retry": {**HOLDER, "error": "e", "delay": 5},
     "bury": {**HOLDER, "error": "e"},
     "release": {**HOLDER, "delay": None},
