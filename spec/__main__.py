@@ -37,10 +37,8 @@ def check_models(options: argparse.Namespace) -> int:
         model for model in manifest.load() if (options.deep or not model.deep) and (options.only or "") in model.name
     ]
     started = time.monotonic()
-    verdicts = check_all(models, say)
+    verdicts = check_all(models, say, pin if options.update else lambda verdict: None)
     idle = [] if options.only else never_fired(verdicts, trace.actions(models))
-    if options.update:
-        update(verdicts)
     if options.json:
         print(json.dumps([as_object(verdict, idle) for verdict in verdicts], indent=1))
     else:
@@ -68,15 +66,13 @@ def as_object(verdict: Verdict, idle: Sequence[str]) -> dict[str, object]:
     }
 
 
-def update(verdicts: Sequence[Verdict]) -> None:
+def pin(verdict: Verdict) -> None:
     """Pin what was found where the verdict is the expected one; a wrong verdict is never pinned."""
-    text = manifest.MANIFEST.read_text(encoding="utf-8")
-    for verdict in verdicts:
-        run, model = verdict.run, verdict.model
-        if run and run.violated == model.fails and (found := pins(model, run)) != model.pinned:
-            say(f"{model.name}: {model.pinned} -> {found}")
-            text = manifest.with_pins(text, model.name, found)
-    manifest.MANIFEST.write_text(text, encoding="utf-8")
+    run, model = verdict.run, verdict.model
+    if run and run.violated == model.fails and (found := pins(model, run)) != model.pinned:
+        say(f"{model.name}: {model.pinned} -> {found}")
+        text = manifest.MANIFEST.read_text(encoding="utf-8")
+        manifest.MANIFEST.write_text(manifest.with_pins(text, model.name, found), encoding="utf-8")
 
 
 def seed_faults(options: argparse.Namespace) -> int:

@@ -80,8 +80,10 @@ def never_fired(verdicts: Iterable[Verdict], actions: set[tuple[str, str]]) -> l
     return sorted(f"{module}!{name}" for module, name in actions - taken)
 
 
-def check_all(models: Iterable[Model], say: Say) -> list[Verdict]:
-    """Every model, two at a time, the costly ones first; in the order of the manifest."""
+def check_all(
+    models: Iterable[Model], say: Say, finished: Callable[[Verdict], None] = lambda verdict: None
+) -> list[Verdict]:
+    """Every model, two at a time, the costly ones first; `finished` is told each. In the order of the manifest."""
     models = list(models)
     order = sorted(models, key=lambda model: -model.pinned.get("states", 0))
     done: dict[str, Verdict] = {}
@@ -90,6 +92,7 @@ def check_all(models: Iterable[Model], say: Say) -> list[Verdict]:
         for future in as_completed(futures):
             verdict = future.result()
             done[verdict.model.name] = verdict
+            finished(verdict)
             seconds = f"{verdict.run.seconds:.0f} s ({verdict.run.cpu_seconds:.0f} s of CPU)" if verdict.run else "-"
             say(f"[{len(done)}/{len(models)}] {verdict.model.name}: {verdict.says}, {seconds}"
                 + ("" if verdict.ok else "  DIFFERS"))  # fmt: skip

@@ -190,10 +190,6 @@ Crash(w) == \* G-18
   /\ looks' = {l \in looks : l.by # w}
   /\ UNCHANGED columns /\ Timeless
 
-Begin(c) == \* G-20
-  /\ L!Begin(c)
-  /\ UNCHANGED columns /\ Timeless /\ Unseen
-
 \* A diligent holder has extended before time goes on, and before the lock is taken again.
 Renewed == Diligent => \A c \in claims : L!Holds(c) => until[c.job] > now
 
@@ -230,7 +226,7 @@ Next ==
   \/ \E j \in Jobs, w \in Workers : Dequeue(j, w)
   \/ \E c \in L!AllClaims :
        \/ Complete(c) \/ FailRetry(c) \/ FailForGood(c) \/ Release(c)
-       \/ Extend(c) \/ LeaseLost(c) \/ Begin(c)
+       \/ Extend(c) \/ LeaseLost(c)
   \/ \E w \in Workers : Look(w) \/ Crash(w)
   \/ \E w \in Workers, j \in Jobs : SweepLooked(w, j)
 
