@@ -239,7 +239,8 @@ select (extract(epoch from min((
 
 -- name: complete
 -- T-3
--- Differs: one statement for any number of claims, as in enqueue; each is its own compare-and-set.
+-- Differs: one statement for any number of claims, as in enqueue; each is its own compare-and-set. It says 'not in',
+-- because with '=' the planner may read all of the running jobs to find a few.
 update "{schema}"."{queue}" as job set
     status = 'completed', result = held.result, completed_at = coalesce(%(now)s, statement_timestamp()),
     lease_expires_at = null, worker = null
@@ -247,7 +248,7 @@ from unnest(
     %(seq)b::bigint[], %(id)b::uuid[], %(fence)b::bigint[], %(worker)b::text[], %(result)b::json[]
 ) as held (seq, id, fence, worker, result)
 where job.seq = held.seq and job.id = held.id and job.fence = held.fence and job.worker = held.worker
-    and job.status = 'running';
+    and job.status not in ('pending', 'completed', 'failed', 'dead');
 
 -- name: retry
 -- T-4

@@ -115,3 +115,31 @@ def _pages_of_a_claim(connection: Connection) -> int:
         [(plan,)] = connection.execute(claim).fetchall()
     found: int = plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
     return found
+
+
+@pytest.mark.parametrize("statistics", ["current", "none", "of an idle queue"])
+@pytest.mark.parametrize("n", [1, 100])
+def test_b103_a_completion_reads_no_more_pages_while_many_jobs_run(
+    open_postgres: OpenPostgres, session: OpenSession, statistics: str, n: int
+) -> None:
+    database, connection = open_postgres().database, session(autocommit=True)
+    assert isinstance(database, PostgresDatabase)
+    connection.execute("alter table jobs set (autovacuum_enabled = off)")
+    fill(connection, "completed", 20_000)
+    if statistics == "of an idle queue":
+        connection.execute("analyze jobs")
+    fill(connection, "running", 20_000)
+    if statistics == "current":
+        connection.execute("analyze jobs")
+    cursor = LibraryCursor(connection)
+    cursor.execute(
+        "select seq, id, fence, worker from jobs where status = 'running' limit %(n)s", {"n": n}, binary=True
+    )
+    held = [dict(zip(("seq", "id", "fence", "worker"), row, strict=True)) for row in cursor.fetchall()]
+    explain = "explain (analyze, buffers, format json) " + database._statements["complete"]
+    cursor.execute(explain, columns([{**job, "now": None, "result": None} for job in held]))
+    [(plan,)] = cursor.fetchall()
+    top = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
+    found = top["Plans"][0]
+    assert found["Actual Rows"] == n
+    assert found["Shared Hit Blocks"] + found["Shared Read Blocks"] <= 8 * n
