@@ -48,8 +48,11 @@ def typed(args: Args) -> dict[str, Any]:
 
 def columns(args: Sequence[Args]) -> dict[str, Any]:
     """The arguments of many calls of one statement as one array each; now, which is the same for all, as it is."""
-    rows = [typed(each) for each in args]
-    return {name: rows[0][name] if name == "now" else [row[name] for row in rows] for name in rows[0]}
+    found: dict[str, Any] = {}
+    for name in args[0]:
+        values, kind = [each[name] for each in args], KINDS.get(name)
+        found[name] = values if kind is None else [None if value is None else kind(value) for value in values]
+    return {**found, "now": found["now"][0]}
 
 
 class _InstantDumper(Dumper):

@@ -44,7 +44,7 @@ def listed(condition: str) -> set[str]:
     forms = r"(?<![.\w])(?:job\.)?status (=|in|not in) (\([^)]*\)|'\w+')"
     [(form, named)] = re.findall(forms, condition)
     statuses = set(re.findall(r"'(\w+)'", named))
-    return set(Status) - statuses if form == "not in" else statuses
+    return {status.value for status in Status} - statuses if form == "not in" else statuses
 
 
 def test_both_dialects_have_the_same_statements_in_the_same_order() -> None:
