@@ -7,6 +7,7 @@ then small enough to be sorted and judged. What is about no single job goes to `
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -90,10 +91,10 @@ class Exploder:
     def run(self) -> Shared:
         worker = header(self._path).get("role") == "worker"
         with ExitStack() as stack:
-            name = self._path.stem
-            files: list[TextIO] = [stack.enter_context((self._out / f"{index}.{name}").open("w", encoding="utf-8"))
+            name = os.getpid()  # A file for each process of the pool, not for each history: these can be many.
+            files: list[TextIO] = [stack.enter_context((self._out / f"{index}.{name}").open("a", encoding="utf-8"))
                                    for index in range(self._buckets)]  # fmt: skip
-            order = stack.enter_context((self._out / f"order.{name}").open("w", encoding="utf-8"))
+            order = stack.enter_context((self._out / f"order.{name}").open("a", encoding="utf-8"))
             for found in read(self._path, self._died):
                 if isinstance(found, Note):
                     self._note(found, files, worker)

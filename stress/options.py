@@ -126,7 +126,8 @@ def options(given: argparse.Namespace) -> Options:
     chosen = {name: value for name, value in vars(given).items() if name in known and value is not None}
     chosen["max_attempts"] = tuple(int(part) for part in given.max_attempts.split(","))
     if given.jobs is not None and given.jobs >= LONG_RUN:
-        chosen = {"batch": 250, "backlog": 20_000, "kill_every": 4.0, "pause_every": 30.0, "lease": 5.0, **_set(chosen)}
+        large = {"batch": 250, "backlog": 20_000, "kill_every": 4.0, "pause_every": 30.0, "lease": 5.0, "unique": 0.01}
+        chosen = {**large, **_set(chosen)}
     if given.jobs is not None and given.seconds is None:
         chosen["seconds"] = 24 * 3600.0
     return Options(**chosen)

@@ -140,7 +140,7 @@ def live(seat: Seat, life: int, counters: Array[c_int64]) -> None:
 def produce(me: Life, queue: RecordingQueue) -> None:
     options = me.options
     share = None if options.jobs is None else -(-options.jobs // options.producers)
-    while share is None or me.counters[BLOCK] * options.batch < share:
+    while share is None or me.counters[ENQUEUED] < share:
         number = me.counters[BLOCK]
         me.counters[BLOCK] = number + 1  # Before the call: a block is never enqueued twice, whatever kills us.
         jobs = block(options, me.seat.number, number)
@@ -149,19 +149,19 @@ def produce(me: Life, queue: RecordingQueue) -> None:
         if not options.long:
             keyed += plain[: len(plain) // 2]
             del plain[: len(plain) // 2]
-        me.patiently(partial(queue.enqueue_many, plain))
-        me.count(ENQUEUED, len(plain))
+        me.count(ENQUEUED, len(me.patiently(partial(queue.enqueue_many, plain)) or ()))
         for job in keyed:
-            me.patiently(partial(_enqueue_keyed, queue, job, me.random))
-            me.count(ENQUEUED)
+            me.count(ENQUEUED, me.patiently(partial(_enqueue_keyed, queue, job, me.random)) or 0)
         _keep_pace(me, queue)
 
 
-def _enqueue_keyed(queue: RecordingQueue, job: dict[str, Any], random: Random) -> None:
+def _enqueue_keyed(queue: RecordingQueue, job: dict[str, Any], random: Random) -> int:
+    """How many jobs this stored: none where the key is taken. (With 'keep' that is not told, and counted as one.)"""
     try:
-        queue.enqueue(**job, on_duplicate=random.choice(("raise", "keep")))
+        queue.enqueue(**job, on_duplicate=random.choice(("raise", "raise", "keep")))
     except DuplicateKey:
-        return
+        return 0
+    return 1
 
 
 def _keep_pace(me: Life, queue: RecordingQueue) -> None:

@@ -111,6 +111,7 @@ def test_of_many_cleanups_the_one_that_can_have_deleted_a_job_is_found() -> None
     for number in range(100):  # Of the other status, or too early for the retention; then, at last, one that fits.
         at, statuses = script.now + number * SECOND, ["dead"] if number % 3 else ["completed", "dead"]
         script.cleanups.append([at, at + 10, at, at, 99 * SECOND, statuses, 0])
+    script.wait(100 * SECOND)
     assert script.findings() == []
     script.cleanups[-1][5] = ["dead"]
     assert script.clauses() == {"G-16"}
