@@ -31,7 +31,6 @@ from jobqueue.sql import for_queue
 T = TypeVar("T")
 SHORTEST_WAIT, LONGEST_WAIT = 0.005, 1.0  # Seconds before a transaction is tried again.
 BEGIN = "begin isolation level read committed"
-SET_WISE = frozenset({"enqueue", "complete"})  # What every job goes through: their statements take arrays.
 FOR_SOON = frozenset({"enqueue", "requeue"})
 FOR_LATER = frozenset({"release", "retry", "sweep_retry"})
 log = logging.getLogger("jobqueue")
@@ -59,10 +58,10 @@ class PostgresTransaction:
     def run_many(self, statement: str, args: Sequence[Args]) -> int:
         if not args:
             return 0
-        if statement in SET_WISE:
-            self._cursor.execute(self._statements[statement], columns(args), prepare=False)
-        elif len(args) == 1:
+        if len(args) == 1:
             self._cursor.execute(self._statements[statement], typed(args[0]), prepare=False)
+        elif many := self._statements.get(f"{statement}_many"):
+            self._cursor.execute(many, columns(args), prepare=False)
         else:
             self._cursor.executemany(self._statements[statement], [typed(each) for each in args])
         return self._counted(statement, args)

@@ -1,4 +1,5 @@
--- The statements of a queue on PostgreSQL: the names of sqlite.sql in the same order; each statement is whole.
+-- The statements of a queue on PostgreSQL: the names of sqlite.sql in the same order, and two more for many jobs at once;
+-- each statement is whole.
 -- {queue} is the queue's checked name, {schema} the schema that holds it. Parameters are %(named)s.
 -- Clauses are those of spec/lifecycle.md.
 --
@@ -57,8 +58,18 @@ from "{schema}"."{queue}";
 -- name: enqueue
 -- T-1. A taken unique_key, or the id of a call that is being tried again, changes no row; a key that another
 -- transaction has taken and not yet committed is waited for, so that no reply rests on what may be rolled back.
--- Differs: one statement stores any number of jobs, each parameter but now being an array, in the order of seq; a
--- statement for each job would cost a message and a plan for each.
+insert into "{schema}"."{queue}" (
+    id, type, status, priority, attempts, max_attempts, fence, scheduled_at, created_at, timeout, unique_key, payload
+) values (
+    %(id)s, %(type)s, 'pending', %(priority)s, 0, %(max_attempts)s, 0,
+    coalesce(%(scheduled_at)s, coalesce(%(now)s, statement_timestamp()) + %(delay)s),
+    coalesce(%(now)s, statement_timestamp()), %(timeout)s, %(unique_key)s, %(payload)s
+) on conflict do nothing;
+
+-- name: enqueue_many
+-- T-1 for any number of jobs, in the order of seq.
+-- Differs: only here. Each parameter but now is an array; a statement for each job would cost a message and a plan each.
+-- For one job the arrays cost more than they save.
 insert into "{schema}"."{queue}" (
     id, type, status, priority, attempts, max_attempts, fence, scheduled_at, created_at, timeout, unique_key, payload
 )
@@ -239,8 +250,15 @@ select (extract(epoch from min((
 
 -- name: complete
 -- T-3
--- Differs: one statement for any number of claims, as in enqueue; each is its own compare-and-set. It says 'not in',
--- because with '=' the planner may read all of the running jobs to find a few.
+update "{schema}"."{queue}" set
+    status = 'completed', result = %(result)s::json, completed_at = coalesce(%(now)s, statement_timestamp()),
+    lease_expires_at = null, worker = null
+where seq = %(seq)s and id = %(id)s and fence = %(fence)s and worker = %(worker)s and status = 'running';
+
+-- name: complete_many
+-- T-3 for any number of claims, each by its own compare-and-set.
+-- Differs: only here, as enqueue_many. It says 'not in', because with '=' the planner may read all of the running jobs to
+-- find a few.
 update "{schema}"."{queue}" as job set
     status = 'completed', result = held.result, completed_at = coalesce(%(now)s, statement_timestamp()),
     lease_expires_at = null, worker = null

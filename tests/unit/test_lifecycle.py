@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -559,6 +560,25 @@ def test_s8_bad_arguments_of_the_other_calls_are_refused(queue: Queue, open_queu
     with pytest.raises(InvalidArgument):
         open_queue(name="My Queue")
     assert claim(queue).attempts == 1
+
+
+@pytest.mark.parametrize("other", ["fence", "worker", "id"])
+def test_g3_among_many_completions_those_that_differ_from_the_holder_in_one_thing_are_lost(
+    queue: Queue, other: str
+) -> None:
+    """The claims of a batch are compared together on PostgreSQL, and each must be compared whole."""
+    queue.enqueue_many([{"type": "a"}] * 4)
+    first, second, third, fourth = queue.dequeue_many(4)
+    strange: dict[str, Any] = {"fence": second.fence + 1, "worker": "another", "id": fourth.id}
+    stale = replace(second, **{other: strange[other]})
+    assert queue.complete_many([(first, 1), (stale, 2), (third, 3)]) == [
+        Settled(Status.COMPLETED),
+        Lost(),
+        Settled(Status.COMPLETED),
+    ]
+    assert [row(queue, job.id).result for job in (first, second, third, fourth)] == [1, None, 3, None]
+    assert row(queue, second.id).status is Status.RUNNING
+    queue.complete(second)
 
 
 def test_two_queues_in_one_database_do_not_share_jobs(open_queue: OpenQueue) -> None:
