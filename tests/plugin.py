@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from spec import ledger
 
@@ -21,6 +21,8 @@ settings.register_profile(
     "tests", deadline=None, derandomize=True, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("deep", deadline=None, max_examples=5000, stateful_step_count=100)
+# One fault among many: that a test fails is all that is asked, not by which smallest example.
+settings.register_profile("mutants", parent=settings.get_profile("tests"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("tests")
 
 

@@ -20,7 +20,8 @@ from tests.mutants.faults import ROOT, Fault, seeded
 AT_ONCE = 2
 LONGEST = 300.0
 COPIED = ("jobqueue", "model", "spec", "tests", "stress", "examples", "pyproject.toml", "README.md")
-PYTEST = ("-m", "pytest", "-x", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "no:randomly")
+PYTEST = ("-m", "pytest", "-x", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider",
+          "--hypothesis-profile=mutants")  # fmt: skip
 EVERYTHING = "tests --ignore=tests/mutants"
 FAILED = 1  # pytest's exit status where a test failed; 2 and more: it could not run them.
 

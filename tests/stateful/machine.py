@@ -21,8 +21,8 @@ from tests.bridge import Bridge, text_of
 from tests.clock import ManualClock
 from tests.tables import Table, effects
 
-RULES = Rules(base=2, cap=7, jitter=Fraction(1, 2))
-BACKOFF = jobqueue.Backoff(base_us=2, cap_us=7, jitter=0.5)
+RULES = Rules(base=3, cap=9, jitter=Fraction(1))
+BACKOFF = jobqueue.Backoff(base_us=3, cap_us=9, jitter=1)
 START = 1_000_000
 
 few = st.integers(0, 6)
@@ -133,6 +133,17 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(worker=workers, lease=durations, wanted=st.none() | st.frozensets(types, min_size=1), n=st.integers(1, 3))
     def dequeue(self, worker: str, lease: int, wanted: frozenset[str] | None, n: int) -> None:
         self.take(m.Dequeue(worker, lease, wanted, n))
+
+    @rule(worker=workers, n=st.integers(1, 3))
+    def dequeue_of_any_type(self, worker: str, n: int) -> None:
+        self.take(m.Dequeue(worker, 4, None, n))
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def settle_as_the_latest_holder(self, data: st.DataObject) -> None:
+        claim = self.claims[-1]
+        calls: list[m.Settlement] = [m.Fail(claim, "e"), m.Release(claim), m.Complete(claim, "1")]
+        self.take(data.draw(st.sampled_from(calls)))
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
