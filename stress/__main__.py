@@ -6,21 +6,20 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 
 from rich.console import Console
 
 from stress import options
 from stress.progress import conclude, progress
 
-# Sub-commands are modules of this package with a main(argv); a name that is none of them is an option of the run.
-COMMANDS = ("bench",)
+# Sub-commands: a word, and the module whose main(argv) it runs.
+COMMANDS = {"bench": "stress.bench.__main__"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments and arguments[0] in COMMANDS and find_spec(f"stress.{arguments[0]}") is not None:
-        command: Callable[[Sequence[str]], int] = import_module(f"stress.{arguments[0]}").main
+    if arguments and arguments[0] in COMMANDS:
+        command: Callable[[Sequence[str]], int] = import_module(COMMANDS[arguments[0]]).main
         return command(arguments[1:])
     given = options.parser().parse_args(arguments)
     console = Console(stderr=False)
