@@ -74,9 +74,7 @@ class SqlitePlace(Place):
 
     def log(self) -> Iterator[LogRow]:
         with self._connected() as connection:
-            yield from connection.execute(
-                f"select lower(hex(id)), {triggers.COLUMNS} from {QUEUE}_log order by id, n"
-            )
+            yield from connection.execute(f"select lower(hex(id)), {triggers.COLUMNS} from {QUEUE}_log order by id, n")
 
     def lock(self, seconds: float) -> None:
         with self._connected() as connection:

@@ -59,6 +59,7 @@ def progress(console: Console) -> Iterator[Say]:
 def conclude(console: Console, result: Result) -> None:
     """The result in a few lines, and every finding that was kept."""
     a, b = result.a, result.b
+
     def show(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 

@@ -215,9 +215,7 @@ def trace_data(logs: Sequence[Sequence[JobLog]], data: Sequence[Sequence[tuple[i
     )
 
 
-def _log(
-    log: Sequence[JobLog], events: Sequence[tuple[int, Event]], workers: dict[str, str], size: int
-) -> str:
+def _log(log: Sequence[JobLog], events: Sequence[tuple[int, Event]], workers: dict[str, str], size: int) -> str:
     jobs = range(size)
     most = ", ".join(f"j{index} |-> {log[index].max_attempts if index < len(log) else 1}" for index in jobs)
     keys = {key: f"k{number}" for number, key in enumerate(sorted({job.unique_key for job in log if job.unique_key}))}
@@ -243,9 +241,7 @@ def _text(text: str) -> str:
 LAST = re.compile(r"^/\\ (log|l) = (\d+)$", re.M)
 
 
-def _rejected(
-    run: tlc.Run, logs: Sequence[Sequence[JobLog]], data: Sequence[Sequence[tuple[int, Event]]]
-) -> Finding:
+def _rejected(run: tlc.Run, logs: Sequence[Sequence[JobLog]], data: Sequence[Sequence[tuple[int, Event]]]) -> Finding:
     """The event that the specification does not allow, with the history of its job up to there."""
     last = dict(LAST.findall(run.trace))
     log, at = int(last["log"]) - 1, int(last["l"]) - 1

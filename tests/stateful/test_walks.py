@@ -24,7 +24,6 @@ def test_every_answer_on_every_walk_is_one_that_the_model_allows(backend: str, u
         connection.commit()
     with closing(table_of(backend, url)) as table:
 
-
         class Walk(QueueMachine):
             def __init__(self) -> None:
                 super().__init__(open_queue, table, caller)

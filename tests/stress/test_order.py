@@ -42,8 +42,11 @@ def test_what_is_not_certain_is_no_violation(call: Dequeue) -> None:
 @pytest.mark.parametrize(
     ("last", "expected"),
     [
-        ((0, 50, 1), ["G-12"]), ((-1, 100, 6), ["G-12"]), ((-1, 101, 4), ["G-12"]),
-        ((-1, 100, 4), []), ((-2, 999, 9), []),
+        ((0, 50, 1), ["G-12"]),
+        ((-1, 100, 6), ["G-12"]),
+        ((-1, 101, 4), ["G-12"]),
+        ((-1, 100, 4), []),
+        ((-2, 999, 9), []),
     ],
 )
 def test_the_claimed_job_is_the_first(last: tuple[int, int, int], expected: list[str]) -> None:
