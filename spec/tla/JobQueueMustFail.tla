@@ -35,7 +35,7 @@ N1_ExactlyOnce == \* N-1
 (* attempt ends at once and the handler runs on. No sweep and no cancel here:   *)
 (* the timeout alone makes two handlers of one job overlap.                    *)
 
-Overrun(c, running) ==
+Overrun(c, running) == \* W-6
   /\ c \in claims /\ c \in begun
   /\ Holds(c)
   /\ attempts[c.job] < Max(c.job)
@@ -45,8 +45,8 @@ Overrun(c, running) ==
   /\ begun'  = running
   /\ UNCHANGED history
 
-TimeoutInThread(c)  == Overrun(c, begun)           \* W-6
-TimeoutInProcess(c) == Overrun(c, begun \ {c})     \* W-6
+TimeoutInThread(c)  == Overrun(c, begun)
+TimeoutInProcess(c) == Overrun(c, begun \ {c})
 
 HandlerEndsLate(c) == \* W-6
   /\ c \in begun /\ c \notin claims

@@ -16,7 +16,8 @@ EXTENDS Integers, FiniteSets, Sequences
 
 CONSTANTS
   Jobs, NoJob, Once, Limit, Keyed, MaxFence, MaxGiven, Told, Workers, Slots, Begins, LostOps,
-  Statements     \* bound of the model: no more writes in one transaction
+  Statements,    \* bound of the model: no more writes in one transaction
+  Readers        \* bound of the model: the workers that look (to sweep, to clean up)
 
 VARIABLES status, attempts, fence, reply, worker, starts, since,
   held,     \* what workers hold: [job, fence, worker, attempts], as dequeue gave it
@@ -221,7 +222,7 @@ Extend(w, h) == \* T-7
   /\ Write(w, "extend", h.job, h.fence, "ok", Row(w, h.job))
 
 Look(w) == \* W-3
-  /\ phase[w] = "none"
+  /\ w \in Readers /\ phase[w] = "none"
   /\ seen' = [seen EXCEPT ![w] = {[job |-> j, fence |-> fence[j]] : j \in {i \in Jobs : status[i] = "running"}}]
   /\ seen' # seen
   /\ Quiet /\ UNCHANGED <<held, phase, asked, log>>

@@ -16,7 +16,8 @@ EXTENDS Integers, FiniteSets, Sequences
 
 CONSTANTS
   Jobs, NoJob, Once, Limit, Keyed, MaxFence, MaxGiven, Told, Workers, Slots, Begins, LostOps,
-  Statements     \* bound of the model: no more statements in one transaction
+  Statements,    \* bound of the model: no more statements in one transaction
+  Readers        \* bound of the model: the workers that look (to sweep, to clean up)
 
 VARIABLES status, attempts, fence, reply, worker, starts, since,
   held,     \* what workers hold: [job, fence, worker, attempts], as dequeue gave it
@@ -178,7 +179,7 @@ LeaseLost(w, h, op) == \* G-3
 
 \* A read outside of the transaction: a look before a sweep, candidates of a cleanup. It may be old when used.
 Read(w) == \* W-3
-  /\ lock # w
+  /\ w \in Readers /\ lock # w
   /\ seen' = [seen EXCEPT ![w] =
        {[status |-> status[j], job |-> j, fence |-> fence[j]] : j \in {i \in Jobs : status[i] \in {"running"} \cup Terminal}}]
   /\ seen' # seen
