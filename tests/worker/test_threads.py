@@ -399,6 +399,8 @@ def test_a_closed_queue_ends_the_worker_with_its_error(open_live: OpenLive) -> N
     worker = Worker(queue, jobs.handlers, poll_interval=0.01)
     worker.start()
     queue.close()
+    assert worker._thread is not None
+    worker._thread.join(PATIENCE)  # A stop that came before its next poll would end it without an error.
     with pytest.raises(WrongUse):
         worker.stop()
 
