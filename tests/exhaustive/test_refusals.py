@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from jobqueue import DuplicateKey
 from model import Claim, Job, State, refused
 from model import calls as m
 from model.refusals import LONGEST
@@ -14,7 +15,7 @@ from tests.bridge import Bridge
 from tests.clock import ManualClock
 from tests.conftest import OpenQueue
 from tests.exhaustive.scopes import A
-from tests.tables import table_of
+from tests.tables import caller_of, table_of
 
 RUNNING = Job(
     seq=1, id=A, type="t", payload="null", status="running", priority=0, attempts=1, max_attempts=2, fence=1,
@@ -68,6 +69,18 @@ def test_every_call_beyond_the_bounds_is_refused_and_changes_nothing(
             if bridge.do(state, call, 5) != m.Refused() or bridge.rows != frozenset(state.jobs):
                 accepted.append(call)
     assert accepted == []
+
+
+def test_g18_a_refused_call_leaves_nothing_in_the_callers_transaction(
+    backend: str, url: str, open_queue: OpenQueue
+) -> None:
+    queue = open_queue()
+    with closing(caller_of(backend, url)()) as connection:
+        kept = queue.enqueue("t", unique_key="k", transaction=connection)
+        with pytest.raises(DuplicateKey):
+            queue.enqueue_many([{"type": "t"}, {"type": "t", "unique_key": "k"}], transaction=connection)
+        connection.commit()
+    assert [view.id for view in queue.list()] == [kept]
 
 
 @pytest.mark.parametrize("many", [False, True])

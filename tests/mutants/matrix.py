@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from tests.mutants.faults import ROOT, Fault, seeded
 
 AT_ONCE = 2
-LONGEST = 300.0
+LONGEST = 200.0
 COPIED = ("jobqueue", "model", "spec", "tests", "stress", "examples", "pyproject.toml", "README.md")
 PYTEST = ("-m", "pytest", "-x", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider",
           "--hypothesis-profile=mutants")  # fmt: skip

@@ -93,17 +93,20 @@ class QueueMachine(RuleBasedStateMachine):
     # What may be asked
 
     def a_claim(self, data: st.DataObject) -> Claim:
-        """One of all that were given, oftenest the latest; now and then under another worker's name."""
-        claim = data.draw(st.sampled_from(self.claims[-6:]), label="claim")
+        """One of those that were given, oftenest the latest; now and then under another worker's name."""
+        claim = data.draw(st.sampled_from([*self.claims[-6:], *self.claims[-1:] * 5]), label="claim")
         return data.draw(st.sampled_from([claim] * 7 + [Claim(claim.id, claim.fence, "x")]), label="worker")
 
     def a_settlement(self, data: st.DataObject) -> m.Settlement:
-        claim = self.a_claim(data)
-        return data.draw(st.one_of(
-            st.builds(m.Complete, st.just(claim), results),
-            st.builds(m.Fail, st.just(claim), errors, maybe_few, st.booleans()),
-            st.builds(m.Release, st.just(claim), st.booleans(), maybe_few),
-        ), label="settlement")  # fmt: skip
+        return data.draw(self.settlement_of(self.a_claim(data)), label="settlement")
+
+    def settlement_of(self, claim: Claim) -> st.SearchStrategy[m.Settlement]:
+        held = st.just(claim)
+        return st.one_of(
+            st.builds(m.Complete, held, results),
+            st.builds(m.Fail, held, errors, maybe_few, st.booleans()),
+            st.builds(m.Release, held, st.booleans(), maybe_few),
+        )
 
     def an_id(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(self.ids[-8:]), label="id")
@@ -134,16 +137,17 @@ class QueueMachine(RuleBasedStateMachine):
     def dequeue(self, worker: str, lease: int, wanted: frozenset[str] | None, n: int) -> None:
         self.take(m.Dequeue(worker, lease, wanted, n))
 
-    @rule(worker=workers, n=st.integers(1, 3))
-    def dequeue_of_any_type(self, worker: str, n: int) -> None:
-        self.take(m.Dequeue(worker, 4, None, n))
-
-    @precondition(lambda self: self.claims)
-    @rule(data=st.data())
-    def settle_as_the_latest_holder(self, data: st.DataObject) -> None:
-        claim = self.claims[-1]
-        calls: list[m.Settlement] = [m.Fail(claim, "e"), m.Release(claim), m.Complete(claim, "1")]
-        self.take(data.draw(st.sampled_from(calls)))
+    @rule(data=st.data(), new=st.lists(jobs(), max_size=3), worker=workers, n=st.integers(1, 3), takes=few)
+    def some_work(self, data: st.DataObject, new: list[m.New], worker: str, n: int, takes: int) -> None:
+        """What a queue is for: jobs come, are claimed, and most are settled by their holders."""
+        for one in new:
+            self.take(m.Enqueue((one,), keep=True))
+        self.now += data.draw(few)
+        claimed = self.take(m.Dequeue(worker, 4, None, n))
+        self.now += takes
+        for claim in self.claims[len(self.claims) - len(claimed) :] if isinstance(claimed, tuple) else ():
+            if data.draw(st.integers(0, 2)):
+                self.take(data.draw(self.settlement_of(claim)))
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
@@ -207,7 +211,6 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data(), limit=st.integers(1, 4))
     def read(self, data: st.DataObject, limit: int) -> None:
         self.take(m.Get(self.an_id(data)))
-        self.take(m.Counts())
         where = self.some_jobs(data)
         self.take(m.List(m.Where(None, where.statuses, where.type, where.unique_key), limit))
 
@@ -283,6 +286,7 @@ class QueueMachine(RuleBasedStateMachine):
         after = step(self.state, m.Table(), self.table.read(), self.now)
         assert isinstance(after, State), str(after)
         assert check(self.state) == []
+        self.judge(m.Counts(), self.bridge.ask(self.state, m.Counts(), self.now))
 
 
 class _Broken(Exception):
