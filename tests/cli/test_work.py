@@ -14,7 +14,7 @@ from jobqueue import Queue, Status
 from tests.docs.readme import ROOT
 
 APP = """
-import sys
+import threading
 from jobqueue import Handlers
 
 handlers = Handlers()
@@ -27,7 +27,7 @@ def double(job):
 
 @handlers.register("hang")
 def hang(job):
-    sys.stdin.read()  # Until the test, or the worker, ends it.
+    threading.Event().wait()  # For ever: only the worker's end ends it.
 
 def any_type(job):
     return job.type
