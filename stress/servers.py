@@ -124,4 +124,11 @@ def _reachable(programs: Path, directory: Path) -> Path:
     """``programs`` where an unprivileged user may run them: a copy, if they lie where others may not go."""
     if all(parent.stat().st_mode & stat.S_IXOTH for parent in programs.resolve().parents):
         return programs
-    return Path(shutil.copytree(programs.parent, directory / "install", symlinks=True)) / programs.name
+    # The programs of a wheel find their libraries beside the package, so both keep their places to each other.
+    package = programs.parent.parent
+    copy = directory / "programs" / package.name / programs.parent.name
+    shutil.copytree(programs.parent, copy, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, directory / "programs" / libraries.name, symlinks=True)
+    return copy / programs.name
