@@ -219,7 +219,7 @@ SCOPES = [
     Scope(name="one job, three claims", moves=one_job(2, (0, 1), 3), fences=3),
     Scope(name="two jobs", moves=two_jobs(None), fences=1),
     Scope(name="two jobs, one key", moves=two_jobs("k"), fences=1),
-    Scope(name="three jobs in order", moves=crowd, fences=1),
-    Scope(name="three jobs in bulk", moves=bulk, fences=1, small=True),
+    Scope(name="three jobs in order", moves=crowd, fences=1, small=True),
+    Scope(name="three jobs in bulk", moves=bulk, fences=1),
     Scope(name="exchange", moves=exchanges, fences=2),
 ]
