@@ -7,6 +7,7 @@ half. PostgreSQL is never skipped: tests/servers.py starts one, unless JOBQUEUE_
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,13 @@ class OpenQueue(Protocol):
     """Opens one more handle on the test's database; options as for ``Queue.open``. Closed at the end of the test."""
 
     def __call__(self, **options: Any) -> Queue: ...
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c_reaches_children() -> None:
+    """A shell without job control starts what runs behind it with SIGINT ignored, and children inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=BACKENDS)

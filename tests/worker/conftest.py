@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ OpenLive = Callable[..., Queue]
 def open_live(open_queue: OpenQueue) -> OpenLive:
     """Opens handles on the test's database that live in real time."""
 
-    def open_one(lease: float = 30.0) -> Queue:
-        return open_queue(clock=SystemClock(), lease=lease, backoff=QUICK)
+    def open_one(lease: float = 30.0, **options: Any) -> Queue:
+        return open_queue(clock=SystemClock(), lease=lease, backoff=QUICK, **options)
 
     return open_one
 

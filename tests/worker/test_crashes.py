@@ -14,6 +14,7 @@ import pytest
 from jobqueue import Queue, Status
 from jobqueue.types import Job
 from jobqueue.worker import Worker
+from tests.pauses import pause
 from tests.worker import jobs
 from tests.worker.conftest import OpenLive
 from tests.worker.processes import PATIENCE, ROOT, heard, victim
@@ -80,7 +81,7 @@ def test_g24_a_stopped_worker_that_wakes_up_loses_its_job_and_settles_nothing(op
     id = queue.enqueue("long", 2.0, max_attempts=2)
     with victim(url) as process:
         heard(process, "begun")
-        process.send_signal(signal.SIGSTOP)
+        pause(process, open_live(busy_timeout=0.5))
         with Worker(queue, lambda job: f"attempt {job.attempts}"):
             view = queue.wait(id, PATIENCE)
         process.send_signal(signal.SIGCONT)
