@@ -421,10 +421,10 @@ def work(
     queue: Name = "jobs",
 ) -> None:
     """Run jobs until stopped by SIGTERM or Ctrl-C: running handlers may end, a second signal stops at once."""
-    from jobqueue.cli_work import load
+    from jobqueue.cli_work import load_here
     from jobqueue.cli_work import work as run_worker
 
-    handlers = load(target)  # Before the database is opened, and perhaps created.
+    handlers = load_here(target)  # Before the database is opened, and perhaps created.
     options = {name: duration(text, f"--{name}") for name, text in (("grace", grace), ("retention", retention)) if text}
     with _opened(db, queue, create=True, lease=duration(lease, "--lease")) as opened:
         run_worker(opened, handlers, drain=drain, verbose=verbose, concurrency=concurrency, mode=mode, **options)

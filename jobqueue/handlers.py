@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
@@ -119,6 +121,24 @@ def _checked(function: F) -> F:
 def as_handlers(given: Handlers | Handler) -> Handlers:
     """A worker's argument: a set of handlers, or one function for every type."""
     return given if isinstance(given, Handlers) else Handlers(given)
+
+
+def load(target: str) -> Handlers:
+    """The Handlers, or the one function for every type, that 'module:name' names."""
+    module, _, name = target.partition(":")
+    if not module or not name:
+        raise InvalidArgument(f"{target!r}: write MODULE:HANDLERS, like app:handlers")
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:  # Whatever the user's module raises; the line is what helps to mend it.
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = "" if where.filename.startswith("<frozen") else f" ({where.filename}, line {where.lineno})"
+        raise InvalidArgument(f"cannot import {module}: {type(error).__name__}: {error}{place}") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise InvalidArgument(f"{module} has no {name}")
+        found = getattr(found, part)
+    return as_handlers(found)
 
 
 def is_coroutine_function(function: Handler) -> bool:

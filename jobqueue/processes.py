@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import importlib
 import json
 import multiprocessing
 import os
@@ -28,7 +27,7 @@ from typing import Any
 from jobqueue.coroutines import CoroutineSeat, EventLoop
 from jobqueue.errors import InvalidArgument, WrongUse
 from jobqueue.events import End
-from jobqueue.handlers import Handlers, as_handlers
+from jobqueue.handlers import Handlers
 from jobqueue.types import Complete, Fail, Job, JsonText, Release, Settlement
 
 FIELDS = tuple(field.name for field in fields(Job) if field.default is MISSING and field.default_factory is MISSING)
@@ -37,20 +36,6 @@ READY = 60.0  # Seconds that a child may take to import the handlers.
 BIRTHS = 3  # How often in a row a child may die before it is ready.
 FAREWELL = 1.0  # Seconds that an idle child gets to end by itself.
 PR_SET_PDEATHSIG = 1
-
-
-def load(source: str) -> Handlers:
-    """The handlers that 'module:attribute' names."""
-    module, _, attribute = source.partition(":")
-    if not module or not attribute:
-        raise InvalidArgument(f"{source!r} does not name handlers; write module:attribute")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise InvalidArgument(f"{source!r} cannot be found: {error}") from error
-    return as_handlers(found)
 
 
 def portable(handlers: Handlers) -> bytes:

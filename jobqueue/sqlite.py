@@ -102,11 +102,12 @@ class SqliteDatabase:
         self._reader = self._writer
         try:
             self._identities: list[tuple[str, tuple[int, int] | None]] = []
-            self._remember(self.path)
-            self._prepare()
             if self.path is None:
                 self._reading = self._writing  # One connection in memory: one at a time.
+                self._prepare()
             else:
+                self._remember(self.path)
+                self._prepare()
                 self._remember(f"{self.path}-wal")  # It is there, and stays, while any connection is open.
                 self._reader = self._open()
         except BaseException:
@@ -116,9 +117,8 @@ class SqliteDatabase:
 
     # Opening and closing
 
-    def _remember(self, path: str | None) -> None:
-        if path is not None:
-            self._identities.append((path, filesystem.identity(path)))
+    def _remember(self, path: str) -> None:
+        self._identities.append((path, filesystem.identity(path)))
 
     def _require_same_files(self) -> None:
         """Nothing is stored in, or told from, files that nobody else sees any more."""
@@ -173,8 +173,7 @@ class SqliteDatabase:
             return  # They are the parent's; closing them here would harm its locks.
         with self._writing, self._reading:
             self._writer.close()
-            if hasattr(self, "_reader"):
-                self._reader.close()
+            self._reader.close()
 
     def connections(self) -> tuple[sqlite3.Connection, ...]:
         """What a forked child must leave alone."""

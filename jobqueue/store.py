@@ -84,18 +84,19 @@ def enqueue_many(tx: Transaction, jobs: Sequence[NewJob]) -> list[KeyTaken | Non
 
 def dequeue(tx: Transaction, types: Collection[str] | None, n: int, worker: str, lease_us: int) -> list[Job]:
     """T-2 for up to ``n`` jobs, in order (§6). ``types`` None means every type."""
-    if types is None:
-        types = [row[0] for row in tx.rows("waiting_types", {})]
-    rows = tx.claim({"types": json.dumps(list(types)), "n": n, "worker": worker, "lease": lease_us, "now": tx.now_us})
+    rows = tx.claim({"types": _wanted(tx, types), "n": n, "worker": worker, "lease": lease_us, "now": tx.now_us})
     return [Job(id_text(row[0]), *row[1:]) for row in rows]
 
 
 def due_in_us(tx: Transaction, types: Collection[str] | None) -> int | None:
     """How long until the next claimable job of ``types`` is due, by the database's clock; None where there is none."""
-    if types is None:
-        types = [row[0] for row in tx.rows("waiting_types", {})]
-    due: int | None = tx.rows("due_in", {"types": json.dumps(list(types)), "now": tx.now_us})[0][0]
+    due: int | None = tx.rows("due_in", {"types": _wanted(tx, types), "now": tx.now_us})[0][0]
     return due
+
+
+def _wanted(tx: Transaction, types: Collection[str] | None) -> str:
+    """The wanted types as the statements take them; None means every type that has claimable jobs."""
+    return json.dumps([row[0] for row in tx.rows("waiting_types", {})] if types is None else list(types))
 
 
 def settle(tx: Transaction, settlement: Settlement, backoff: Backoff, draw: float) -> Reply:
@@ -133,13 +134,7 @@ def settle_held(
 
 def _writing(tx: Transaction, job: Job, decision: Decision) -> tuple[str, Args]:
     """The statement that writes a decision if its claim is still held, and its arguments."""
-    args: dict[str, Any] = {
-        "seq": job.seq,
-        "id": id_raw(job.id),
-        "fence": job.fence,
-        "worker": job.worker,
-        "now": tx.now_us,
-    }
+    args = _holder(tx, job)
     match decision:
         case Completion(result_text):
             args["result"] = result_text
@@ -175,16 +170,13 @@ def settled_as(tx: Transaction, settlement: Settlement, backoff: Backoff, draw: 
 
 def extend(tx: Transaction, job: Job, lease_us: int) -> Extended | Lost:
     """T-7."""
-    args = {
-        "seq": job.seq,
-        "id": id_raw(job.id),
-        "fence": job.fence,
-        "worker": job.worker,
-        "lease": lease_us,
-        "now": tx.now_us,
-    }
-    rows = tx.rows("extend", args)
+    rows = tx.rows("extend", {**_holder(tx, job), "lease": lease_us})
     return Extended(rows[0][0]) if rows else LOST
+
+
+def _holder(tx: Transaction, job: Job) -> dict[str, Any]:
+    """What a holder's compare-and-set compares, and its now (the law)."""
+    return {"seq": job.seq, "id": id_raw(job.id), "fence": job.fence, "worker": job.worker, "now": tx.now_us}
 
 
 def expired(tx: Transaction, n: int) -> list[Expired]:

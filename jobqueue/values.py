@@ -6,6 +6,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import TypeAlias
@@ -164,10 +165,10 @@ def moment(micros: int) -> datetime:
 
 def id_bytes(value: object) -> bytes:
     """A job id as its 16 bytes."""
-    try:
-        return uuid.UUID(value).bytes  # type: ignore[arg-type]
-    except (ValueError, AttributeError, TypeError):
-        raise InvalidArgument(f"{_shown(value)} is not a job id; ids look like {uuid.UUID(int=0)}") from None
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return uuid.UUID(value).bytes
+    raise InvalidArgument(f"{_shown(value)} is not a job id; ids look like {uuid.UUID(int=0)}")
 
 
 def id_raw(id: str) -> bytes:

@@ -13,8 +13,8 @@ from jobqueue import values
 from jobqueue.core import Settings
 from jobqueue.coroutines import CoroutineSeat, EventLoop
 from jobqueue.errors import InvalidArgument, WrongUse
-from jobqueue.handlers import Handler, Handlers, as_handlers
-from jobqueue.processes import ProcessSeat, load, portable
+from jobqueue.handlers import Handler, Handlers, as_handlers, load
+from jobqueue.processes import ProcessSeat, portable
 from jobqueue.queue import Queue
 from jobqueue.shift import Plan, Shift
 from jobqueue.threads import Seat, ThreadSeat

@@ -9,8 +9,7 @@ import pytest
 
 from jobqueue import InvalidArgument, JobView, Queue, Status, WrongUse
 from jobqueue.clock import SystemClock
-from jobqueue.handlers import Handlers
-from jobqueue.processes import load
+from jobqueue.handlers import Handlers, load
 from jobqueue.worker import Worker
 from tests.worker import jobs
 from tests.worker.conftest import OpenLive
