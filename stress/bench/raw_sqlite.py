@@ -16,16 +16,6 @@ from stress.bench.measure import Sample, each, timed
 
 LEASE = 30_000_000
 WORKER = "raw:1:000000000000"
-PICK = """select seq from jobs indexed by "jobs:claim"
-    where type = ? and status in ('pending', 'failed') and scheduled_at <= ?
-    order by priority desc, scheduled_at, seq limit ?"""
-INSERT = """insert into jobs
-    (id, type, status, priority, attempts, max_attempts, fence, scheduled_at, created_at, payload)
-    values (?, ?, 'pending', 0, 0, 3, 0, ?, ?, ?)"""
-CLAIM = f"""update jobs set status = 'running', attempts = attempts + 1, fence = fence + 1, started_at = ?, worker = ?,
-    lease_expires_at = ? where seq in ({PICK}) returning seq, id, fence, payload"""
-COMPLETE = """update jobs set status = 'completed', completed_at = ?, lease_expires_at = null, worker = null
-    where seq = ? and id = ? and fence = ? and worker = ? and status = 'running'"""
 
 
 def micros() -> int:
@@ -34,6 +24,17 @@ def micros() -> int:
 
 class RawSqlite:
     """Raw loops on the table that the library has made."""
+
+    PICK = """select seq from jobs indexed by "jobs:claim"
+        where type = ? and status in ('pending', 'failed') and scheduled_at <= ?
+        order by priority desc, scheduled_at, seq limit ?"""
+    INSERT = """insert into jobs
+        (id, type, status, priority, attempts, max_attempts, fence, scheduled_at, created_at, payload)
+        values (?, ?, 'pending', 0, 0, 3, 0, ?, ?, ?)"""
+    CLAIM = f"""update jobs set status = 'running', attempts = attempts + 1, fence = fence + 1, started_at = ?,
+        worker = ?, lease_expires_at = ? where seq in ({PICK}) returning seq, id, fence, payload"""
+    COMPLETE = """update jobs set status = 'completed', completed_at = ?, lease_expires_at = null, worker = null
+        where seq = ? and id = ? and fence = ? and worker = ? and status = 'running'"""
 
     def __init__(self, path: str, synchronous: str) -> None:
         self.connection = sqlite3.connect(path, isolation_level=None)
@@ -46,7 +47,7 @@ class RawSqlite:
     def enqueue(self, payloads: list[Any]) -> Sample:
         def one(number: int) -> None:
             execute("begin immediate")
-            execute(INSERT, self._row(payloads[number]))
+            execute(self.INSERT, self._row(payloads[number]))
             execute("commit")
 
         execute = self.connection.execute
@@ -57,7 +58,7 @@ class RawSqlite:
             for start in range(0, len(payloads), batch):
                 rows = [self._row(payload) for payload in payloads[start : start + batch]]
                 self.connection.execute("begin immediate")
-                self.connection.executemany(INSERT, rows)
+                self.connection.executemany(self.INSERT, rows)
                 self.connection.execute("commit")
 
         return timed(len(payloads), all_of_them)
@@ -75,7 +76,7 @@ class RawSqlite:
             execute("commit")
             json.loads(row[3])
             execute("begin immediate")
-            execute(COMPLETE, self._done(row))
+            execute(self.COMPLETE, self._done(row))
             execute("commit")
 
         execute = self.connection.execute
@@ -91,7 +92,7 @@ class RawSqlite:
             while left or done:
                 connection.execute("begin immediate")
                 if done:
-                    connection.executemany(COMPLETE, [self._done(row) for row in done])
+                    connection.executemany(self.COMPLETE, [self._done(row) for row in done])
                 done = self._claim(min(batch, left)) if left else []
                 connection.execute("commit")
                 for row in done:
@@ -102,7 +103,7 @@ class RawSqlite:
 
     def _claim(self, n: int) -> list[tuple[Any, ...]]:
         now = micros()
-        return self.connection.execute(CLAIM, (now, WORKER, now + LEASE, "job", now, n)).fetchall()
+        return self.connection.execute(self.CLAIM, (now, WORKER, now + LEASE, "job", now, n)).fetchall()
 
     def _done(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         return micros(), row[0], row[1], row[2], WORKER
@@ -110,6 +111,13 @@ class RawSqlite:
 
 class BareSqlite(RawSqlite):
     """Raw loops on a table with an integer key and one partial index: shows the price of the library's schema."""
+
+    INSERT = "insert into bare (status, priority, scheduled_at, attempts, payload) values (0, 0, ?, 0, ?)"
+    CLAIM = """update bare set status = 1, attempts = attempts + 1, lease_expires_at = ?
+        where id in (select id from bare where status = 0 and scheduled_at <= ?
+            order by priority desc, scheduled_at limit ?)
+        returning id, 0, attempts, payload"""
+    COMPLETE = "update bare set status = 2, lease_expires_at = null where id = ? and status = 1"
 
     def __init__(self, path: str, synchronous: str) -> None:
         super().__init__(path, synchronous)
@@ -120,64 +128,12 @@ class BareSqlite(RawSqlite):
         )
         self.connection.execute("create index bare_due on bare (priority desc, scheduled_at) where status = 0")
 
-    def enqueue(self, payloads: list[Any]) -> Sample:
-        def one(number: int) -> None:
-            execute("begin immediate")
-            execute(self.INSERT, (micros(), json.dumps(payloads[number])))
-            execute("commit")
-
-        execute = self.connection.execute
-        return each(len(payloads), one)
-
-    INSERT = "insert into bare (status, priority, scheduled_at, attempts, payload) values (0, 0, ?, 0, ?)"
-
-    def enqueue_many(self, payloads: list[Any], batch: int) -> Sample:
-        def all_of_them() -> None:
-            for start in range(0, len(payloads), batch):
-                rows = [(micros(), json.dumps(payload)) for payload in payloads[start : start + batch]]
-                self.connection.execute("begin immediate")
-                self.connection.executemany(self.INSERT, rows)
-                self.connection.execute("commit")
-
-        return timed(len(payloads), all_of_them)
-
-    def drain_split(self, operations: int) -> Sample:
-        def one(_: int) -> None:
-            execute("begin immediate")
-            [row] = self._claim(1)
-            execute("commit")
-            json.loads(row[3])
-            execute("begin immediate")
-            execute("update bare set status = 2, lease_expires_at = null where id = ? and status = 1", (row[0],))
-            execute("commit")
-
-        execute = self.connection.execute
-        return each(operations, one)
-
-    def drain_fused(self, operations: int, batch: int = 1) -> Sample:
-        connection = self.connection
-
-        def all_of_them() -> None:
-            done: list[tuple[Any, ...]] = []
-            left = operations
-            while left or done:
-                connection.execute("begin immediate")
-                if done:
-                    ended = [(row[0],) for row in done]
-                    connection.executemany("update bare set status = 2, lease_expires_at = null where id = ?", ended)
-                done = self._claim(min(batch, left)) if left else []
-                connection.execute("commit")
-                for row in done:
-                    json.loads(row[3])
-                left -= len(done)
-
-        return timed(operations, all_of_them)
+    def _row(self, payload: Any) -> tuple[Any, ...]:
+        return micros(), json.dumps(payload)
 
     def _claim(self, n: int) -> list[tuple[Any, ...]]:
         now = micros()
-        return self.connection.execute(
-            "update bare set status = 1, attempts = attempts + 1, lease_expires_at = ? where id in (select id from bare"
-            " where status = 0 and scheduled_at <= ? order by priority desc, scheduled_at limit ?)"
-            " returning id, 0, attempts, payload",
-            (now + LEASE, now, n),
-        ).fetchall()
+        return self.connection.execute(self.CLAIM, (now + LEASE, now, n)).fetchall()
+
+    def _done(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (row[0],)
