@@ -169,19 +169,29 @@ class Core:
         effects: list[Effect] = []
         self._effects = effects
         self._on[type(event)](event)
-        at = event.at
-        self._end_overdue(at)
-        self._withdraw_stale(at)
+        self._think(event.at)
+        return effects
+
+    def _think(self, at: float) -> None:
+        """What the time asks for. Whether it does is tested here, for mostly it does not."""
+        if at >= self._deadline_at:
+            self._end_overdue(at)
+        if self.waiting:
+            self._withdraw_stale(at)
         if self._stopping:
             self._end_grace(at)
-        else:
+        elif at >= self._look_at:
             self._look(at)
+        if at >= self._clean_at and not self._stopping:
             self._clean(at)
-        self._beat(at)
-        self._order(at)
-        self._finish(at)
-        self._sleep(at)
-        return effects
+        if at >= self._beat_at:
+            self._beat(at)
+        if self._sent is None and not self._asking_due:
+            self._order(at)
+        if self._stopping:
+            self._finish(at)
+        if not self.finished:
+            self._sleep(at)
 
     def _do(self, effect: Effect) -> None:
         self._effects.append(effect)
@@ -210,13 +220,13 @@ class Core:
 
     def _end(self, outcome: Outcome, at: float) -> None:
         """The claim's turn is over: its one settlement goes to the outbox (W-4)."""
-        job, what = outcome.job, outcome.what
-        claim = self.held.get(job.key)
+        job, what, _ = outcome
+        key = job.key
+        claim = self.held.get(key)
         if claim is None or claim.ended:
             if not isinstance(what, End):
                 self._do(Dropped(job, "its attempt had ended before"))
             return
-        key = job.key
         self.waiting.pop(key, None)
         self.running.pop(key, None)
         if claim.lost or job.settled or what is End.SETTLED:
@@ -234,8 +244,6 @@ class Core:
 
     def _end_overdue(self, at: float) -> None:
         """W-6. The slot is asked back; what comes first decides: the handler's own end, or the slot's."""
-        if at < self._deadline_at:
-            return
         for claim in tuple(self.running.values()):
             if claim.deadline <= at and claim.abandoned is None:
                 claim.abandoned = TIMEOUT
@@ -245,7 +253,7 @@ class Core:
 
     def _withdraw_stale(self, at: float) -> None:
         """A claim that still stands in line after a heartbeat, or at a stop, is given back: it could not start soon."""
-        if not self.waiting or self._withdrawing:
+        if self._withdrawing:
             return
         patience = -inf if self._stopping else self.settings.heartbeat
         stale = []
@@ -275,8 +283,6 @@ class Core:
 
     def _order(self, at: float) -> None:
         """What the one who talks to the database is to do next: an exchange, a question, or rest."""
-        if self._sent is not None or self._asking_due:
-            return
         room = self._room(at)
         if at >= self._retry_at:
             if self._must_settle(at) or (room > 0 and at >= self._poll_at):
@@ -331,9 +337,9 @@ class Core:
         sent, self._sent = self._sent, None
         assert sent is not None, "an answer follows an exchange"
         self._pause, self._retry_at = PAUSES[0], -inf
-        for settlement in sent:
-            self.held.pop(settlement.job.key, None)
         if sent:
+            for settlement in sent:
+                self.held.pop(settlement.job.key, None)
             self._do(Recorded(sent, event.replies))
         if event.jobs:
             self._take(event)
@@ -346,12 +352,12 @@ class Core:
             self._beat_at = inf
         self._beat_at = min(self._beat_at, at + self.settings.heartbeat)
         for job in event.jobs:
-            claim = _Claim(job, at, at)
-            self.held[job.key] = claim
+            key = job.key
+            self.held[key] = claim = _Claim(job, at, at)
             if self._stopping:  # Claimed while the stop was on its way (W-7).
                 self._settle(claim, Release(job, begun=False), at)
             else:
-                self.waiting[job.key] = claim
+                self.waiting[key] = claim
         if not self._stopping:
             self._do(Start(tuple(event.jobs), at + self.settings.lease))
 
@@ -409,7 +415,7 @@ class Core:
 
     def _beat(self, at: float) -> None:
         """W-2: renew what was not confirmed for half a heartbeat, once the first of them needs it."""
-        if self._renewing is not None or at < self._beat_at:
+        if self._renewing is not None:
             return
         half = self.settings.heartbeat / 2
         kept = [claim for claim in self.held.values() if not claim.lost and not claim.job.settled]
@@ -438,7 +444,7 @@ class Core:
         self._beat_at = event.at + min(max(self.settings.heartbeat / 10, PAUSES[0]), PAUSES[1])
 
     def _look(self, at: float) -> None:
-        if self._looking_since is None and at >= self._look_at:
+        if self._looking_since is None:
             self._looking_since = at
             self._do(Look())
 
@@ -458,7 +464,7 @@ class Core:
         self._look_at = event.at + self.settings.heartbeat
 
     def _clean(self, at: float) -> None:
-        if not self._cleaning and at >= self._clean_at:
+        if not self._cleaning:
             self._cleaning = True
             self._do(Cleanup())
 
@@ -489,16 +495,12 @@ class Core:
                 self._do(Abandon(claim.job, INTERRUPTED))
 
     def _finish(self, at: float) -> None:
-        if not self._stopping:
-            return
         over = not self.held and self._sent is None
         if over or at >= self._end_by:
             self.finished = True
             self._do(Finish(sum(not claim.lost for claim in self.held.values())))
 
     def _sleep(self, at: float) -> None:
-        if self.finished:
-            return
         until = self._deadline_at
         if self._renewing is None and self.held:
             until = min(until, self._beat_at)

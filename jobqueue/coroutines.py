@@ -156,7 +156,7 @@ class CoroutineSeat:
     def _await(self, function: Handler, job: Job) -> Settlement | End:
         turn = _Turn(job)
         with self._lock:
-            if job.signal.reason is not None:  # Set before an interrupt, which then has found no turn.
+            if job.lost is not None:  # Set before an interrupt, which then has found no turn.
                 return End.SKIPPED
             self._turn = turn
         self._loop.begin(turn, function)

@@ -27,6 +27,7 @@ from jobqueue.postgres_pool import Address, Pool, Session
 from jobqueue.postgres_values import LibraryCursor, columns, typed
 from jobqueue.protocols import Args, CommitUnknown, Row, Transaction, Wakeup
 from jobqueue.sql import for_queue
+from jobqueue.values import types_text
 
 T = TypeVar("T")
 SHORTEST_WAIT, LONGEST_WAIT = 0.005, 1.0  # Seconds before a transaction is tried again.
@@ -66,9 +67,9 @@ class PostgresTransaction:
             self._cursor.executemany(self._statements[statement], [typed(each) for each in args])
         return self._counted(statement, args)
 
-    def claim(self, args: Args) -> list[Row]:
+    def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
         """Found and marked in one statement, for others may write at the same time."""
-        rows = self.rows("dequeue", args)
+        rows = self.rows("dequeue", {"types": types_text(types), **args})
         rows.sort(key=_order)
         return rows
 
@@ -311,8 +312,8 @@ class MappedTransaction:
     def run_many(self, statement: str, args: Sequence[Args]) -> int:
         return self._mapped(lambda: self._tx.run_many(statement, args))
 
-    def claim(self, args: Args) -> list[Row]:
-        return self._mapped(lambda: self._tx.claim(args))
+    def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
+        return self._mapped(lambda: self._tx.claim(types, args))
 
     def _mapped(self, step: Callable[[], T]) -> T:
         try:

@@ -91,7 +91,7 @@ class ProcessSeat:
         if self._process is None or not self._process.is_alive():
             self.prepare()  # It died while it had nothing to do; this job has not begun, so that is not its failure.
         with self._lock:
-            if job.signal.reason is not None:  # Set before an interrupt, which then has found another job, or none.
+            if job.lost is not None:  # Set before an interrupt, which then has found another job, or none.
                 return End.SKIPPED
             self._job = job
         assert self._pipe is not None, "prepare comes before run"
@@ -105,7 +105,7 @@ class ProcessSeat:
                     self._job = None
                 return _settlement(job, message)
         code = self._reap(FAREWELL)
-        if job.signal.reason is not None:
+        if job.lost is not None:
             return End.STOPPED
         return Fail(job, f"worker process died (exit code {code})")
 

@@ -30,8 +30,8 @@ class Transaction(Protocol):
     def run_many(self, statement: str, args: Sequence[Args]) -> int:
         """Run a statement once for each of ``args``; the number of rows that it changed in all."""
 
-    def claim(self, args: Args) -> list[Row]:
-        """Find and mark up to n due jobs (T-2), in order: the one step whose statements differ by dialect.
+    def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
+        """Find and mark up to n due jobs of ``types`` (T-2), in order: the one step whose statements differ by dialect.
 
         A row is what the job is after its claim: id, fence, worker, type, priority, attempts, max_attempts, seq,
         scheduled_at, created_at, started_at, lease_expires_at, timeout, unique_key, error, payload.

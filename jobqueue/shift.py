@@ -2,7 +2,9 @@
 
 - The *watcher* (the thread that calls ``run``) sleeps until the next deadline and takes the stops. It never waits for
   the database, so a signal or a timeout is served while the database is busy.
-- The *clerk* does the exchanges, one after the other, and sleeps until handlers or the database have something new.
+- The *books* are the orders of the core: exchanges, one after the other, and questions. A slot that has run dry keeps
+  them by itself, as nothing else can give it work: that saves two changes of thread for each job.
+- The *clerk* keeps the books when no slot does, and sleeps until handlers or the database have something new.
 - The *pulse* renews leases, so that neither a long exchange nor a long cleanup holds a heartbeat up; on SQLite it waits
   for the same write lock as the clerk at worst.
 - The *janitor* looks, sweeps and cleans up.
@@ -16,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -27,7 +28,7 @@ from jobqueue import events
 from jobqueue.alarms import Bell, Timer
 from jobqueue.core import Core, Settings
 from jobqueue.errors import DatabaseUnavailable, OutcomeUnknown
-from jobqueue.events import Effect, Event
+from jobqueue.events import Effect, Event, Key
 from jobqueue.queue import Queue
 from jobqueue.threads import Crew, Seat
 from jobqueue.types import Complete, Expired, Fail, Job, Lost, Reply, Settled, Settlement, Status
@@ -35,6 +36,8 @@ from jobqueue.types import Complete, Expired, Fail, Job, Lost, Reply, Settled, S
 log = logging.getLogger("jobqueue.worker")
 PATIENCE = 1.0  # Seconds for the threads to end when all is done.
 NAP = 0.2  # Seconds: the longest sleep of a thread that serves signals.
+AWAKE = events.Rest(inf, False)
+COMPLETED = Status.COMPLETED  # Looked up once: an enum's member costs more than the comparison with it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +90,17 @@ class Shift:
             lambda: plan.seat(self.name),
             self.clock,
             ring=self._bell.ring,
+            dry=self._keep_books,
             expect=self._timer.announce,
             broken=self._slot_broken,
         )
-        self._order: events.Exchange | events.AskDue | events.Rest | None = None
+        self._books = threading.Lock()  # Held by the thread that serves the core's orders.
+        self._keeper: int | None = None
+        self._wanted = False  # There may be something new for the books.
+        self._order: events.Exchange | events.AskDue | events.Rest = AWAKE
+        self._resting: events.Rest | None = None  # What the clerk's sleep is for; None while it is awake.
+        self._withdrawing: Sequence[Key] | None = None
+        self._flowing = False  # The last exchange found jobs.
         self._wake_at = -inf
         self._stops = 0
         self._stops_taken = 0
@@ -113,7 +123,7 @@ class Shift:
         log.info("worker %s starts", self.name)
         self._pulse = _Errands("jobqueue pulse", self._broken)
         self._janitor = _Errands("jobqueue janitor", self._broken)
-        self._clerk = threading.Thread(target=self._keep_books, name="jobqueue clerk", daemon=True)
+        self._clerk = threading.Thread(target=self._serve, name="jobqueue clerk", daemon=True)
         try:
             if self.plan.eager:
                 self._crew.open()
@@ -169,22 +179,27 @@ class Shift:
             self._handle(kind(self.clock.monotonic(), *arguments))
 
     def _handle(self, event: Event) -> None:
-        told = deque([event])
-        while told:
-            for effect in self._core.handle(told.popleft()):
-                if isinstance(effect, events.Withdraw):
-                    told.append(events.Withdrawn(self.clock.monotonic(), self._crew.withdraw(effect.keys)))
-                else:
-                    self._perform(effect)
+        for effect in self._core.handle(event):
+            self._perform(effect)
+        if self._withdrawing is not None:  # Last, for the answer may bring more effects.
+            keys, self._withdrawing = self._withdrawing, None
+            self._handle(events.Withdrawn(self.clock.monotonic(), self._crew.withdraw(keys)))
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case events.Exchange() | events.AskDue() | events.Rest():
+            case events.Exchange() | events.AskDue():
                 self._order = effect
-                if threading.current_thread() is not self._clerk:
+                if self._keeper != threading.get_ident():
+                    self._bell.ring()
+            case events.Rest():
+                self._order = effect
+                clerk = self._resting
+                if clerk is not None and (effect.until < clerk.until or effect.listen != clerk.listen):
                     self._bell.ring()
             case events.Start(jobs, until):
                 self._crew.start(jobs, until)
+            case events.Withdraw(keys):
+                self._withdrawing = keys
             case events.Recorded(settlements, replies):
                 _log_outcomes(settlements, replies)
             case events.Sleep(until):
@@ -223,32 +238,54 @@ class Shift:
 
     # The clerk
 
-    def _keep_books(self) -> None:
-        try:
-            self._report()
-            while not self._over:
-                order = self._order
-                match order:
-                    case events.Exchange():
-                        self._order = None
-                        self._exchange(order)
-                    case events.AskDue():
-                        self._order = None
-                        self._ask_due()
-                    case _:
-                        self._rest(order)
-        except BaseException as error:
-            self._broken(error)
+    def _serve(self) -> None:
+        while not self._over:
+            self._keep_books()
+            if not self._over:
+                self._rest()
 
-    def _rest(self, rest: events.Rest | None) -> None:
-        until, listen = (inf, False) if rest is None else (rest.until, rest.listen)
-        changed = self._bell.sleep(until, listen=listen)
-        self._report()
+    def _rest(self) -> None:
+        with self._lock:
+            order = self._order
+            if not isinstance(order, events.Rest):  # Whoever keeps the books has it, and will ring.
+                order = AWAKE
+            self._resting = order
+        changed = self._bell.sleep(order.until, listen=order.listen)
+        self._resting = None
         if changed:
             self._feed(events.Changed)
 
+    # The books
+
+    def _keep_books(self) -> None:
+        """Report what has ended and serve the core's orders; if another thread does so, it will look once more."""
+        self._wanted = True
+        while self._wanted and self._books.acquire(blocking=False):
+            self._keeper = threading.get_ident()
+            try:
+                self._wanted = False
+                self._report()
+                self._obey()
+            except BaseException as error:
+                self._broken(error)
+            finally:
+                self._keeper = None
+                self._books.release()
+
+    def _obey(self) -> None:
+        while not self._over:
+            order, self._order = self._order, AWAKE
+            match order:
+                case events.Exchange():
+                    self._exchange(order)
+                case events.AskDue():
+                    self._ask_due()
+                case _:
+                    self._order = order
+                    return
+
     def _exchange(self, order: events.Exchange) -> None:
-        if order.n:
+        if order.n and not self._flowing:
             self._bell.arm()  # Before the poll that may find nothing (W-9).
         try:
             done = self.queue.exchange(order.settlements, order.n, self.plan.types, worker=self.name)
@@ -263,9 +300,11 @@ class Shift:
             if self._away:
                 log.info("the database is back")
             self._away = False
+            self._flowing = bool(done.jobs)
             self._feed(events.Exchanged, done.replies, done.jobs)
 
     def _ask_due(self) -> None:
+        self._bell.arm()  # While jobs flow no exchange does: what came since the last one is seen by this look.
         try:
             due_us = self.queue.due_in_us(self.plan.types)
         except DatabaseUnavailable as error:
@@ -337,12 +376,12 @@ def _hopeless(error: DatabaseUnavailable | OutcomeUnknown) -> bool:
 
 def _log_outcomes(settlements: Sequence[Settlement], replies: Sequence[Reply]) -> None:
     chatty = log.isEnabledFor(logging.DEBUG)
-    if not chatty and all(type(reply) is Settled and reply.status is Status.COMPLETED for reply in replies):
+    if not chatty and all(type(reply) is Settled and reply.status is COMPLETED for reply in replies):
         return
     for settlement, reply in zip(settlements, replies, strict=True):
         if isinstance(reply, Lost):
             _log_job(logging.WARNING, settlement.job, "its outcome is dropped: its lease is lost")
-        elif isinstance(settlement, Complete) and reply.status is Status.COMPLETED:
+        elif isinstance(settlement, Complete) and reply.status is COMPLETED:
             if chatty:
                 _log_job(logging.DEBUG, settlement.job, "completed")
         elif isinstance(settlement, Fail):

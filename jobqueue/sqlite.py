@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from jobqueue import filesystem
@@ -18,10 +19,12 @@ from jobqueue.clock import Clock
 from jobqueue.errors import DatabaseUnavailable, InvalidArgument, JobQueueError, WrongUse
 from jobqueue.forks import abandon_in_children
 from jobqueue.protocols import Args, CommitUnknown, Row, Transaction, Wakeup
-from jobqueue.sql import for_queue
+from jobqueue.sql import for_queue, numbered
 from jobqueue.sqlite_schema import prepare
+from jobqueue.values import types_text
 from jobqueue.wakeup import memory_changed, wakeup_for
 
+A = TypeVar("A")
 T = TypeVar("T")
 OLDEST_SQLITE = (3, 35, 0)
 WAL_LIMIT = 64 * 1024 * 1024
@@ -42,6 +45,10 @@ BROKEN = {
 }
 
 
+ID, FENCE, SEQ, SCHEDULED_AT = 0, 1, 7, 8  # Places in a row of ``first`` and ``due``.
+DUE_AT = itemgetter(SCHEDULED_AT)
+
+
 class SqliteTransaction:
     """An open transaction on one connection (protocols.Transaction)."""
 
@@ -53,27 +60,38 @@ class SqliteTransaction:
         self.now_us: int | None = now_us
 
     def rows(self, statement: str, args: Args) -> list[Row]:
-        return self._connection.execute(self._statements[statement], args).fetchall()
+        text, values = numbered(self._statements[statement])
+        return self._connection.execute(text, values(args)).fetchall()
 
     def run(self, statement: str, args: Args) -> int:
-        return self._connection.execute(self._statements[statement], args).rowcount
+        text, values = numbered(self._statements[statement])
+        return self._connection.execute(text, values(args)).rowcount
 
-    def run_many(self, statement: str, args: Sequence[Args]) -> int:
-        return self._connection.executemany(self._statements[statement], args).rowcount
+    def run_many(self, statement: str, args: Iterable[Args]) -> int:
+        text, values = numbered(self._statements[statement])
+        return self._connection.executemany(text, map(values, args)).rowcount
 
-    def claim(self, args: Args) -> list[Row]:
+    def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
         """Find, then mark: under the write lock nobody comes between, so every job that was found is marked."""
-        found = self.rows("due", args)
-        if not found:
-            return []
-        marks = [{"seq": row[6], "id": row[0], "fence": row[1], **args} for row in found]
-        marked = self.run_many("dequeue", marks)
-        assert marked == len(found), "under the write lock a job that was found due stays due"
-        worker, now, lease_expires_at = args["worker"], args["now"], args["now"] + args["lease"]
-        return [
-            (id, fence + 1, worker, type, priority, attempts + 1, most, seq, due, created, now, lease_expires_at, *rest)
-            for id, fence, type, priority, attempts, most, seq, due, created, *rest in found
-        ]
+        found = self._due(types, args)
+        if found:
+            marked = self._mark(found, args)
+            assert marked == len(found), "under the write lock a job that was found due stays due"
+        return found
+
+    def _due(self, types: tuple[str, ...], args: Args) -> list[Row]:
+        """Up to n due jobs, in order. Of one type the first n that are claimable are mostly due: then they are it."""
+        if len(types) == 1:
+            first, now = self.rows("first", {"type": types[0], **args}), args["now"]
+            if max(map(DUE_AT, first), default=now) <= now:
+                return first
+        return self.rows("due", {"types": types_text(types), **args})
+
+    def _mark(self, found: list[Row], args: Args) -> int:
+        if len(found) > 1:
+            return self.run("dequeue_many", {"seqs": f"[{','.join([str(row[SEQ]) for row in found])}]", **args})
+        [row] = found
+        return self.run("dequeue", {"seq": row[SEQ], "id": row[ID], "fence": row[FENCE], **args})
 
 
 class SqliteDatabase:
@@ -144,7 +162,7 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             raise self.mapped(error) from error
         try:
-            self._patiently(lambda: self._configure(connection))
+            self._patiently(self._configure, connection)
         except BaseException as error:
             connection.close()
             if isinstance(error, sqlite3.Error):
@@ -192,7 +210,7 @@ class SqliteDatabase:
             self._require_same_files()
             try:
                 # Each reading operation is one statement, and one statement is one snapshot.
-                return self._patiently(lambda: work(self.transaction(self._reader)))
+                return self._patiently(work, self.transaction(self._reader))
             except sqlite3.Error as error:
                 raise self.mapped(error) from error
 
@@ -261,7 +279,7 @@ class SqliteDatabase:
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         try:
-            self._patiently(lambda: connection.execute("begin immediate"))
+            self._patiently(connection.execute, "begin immediate")
         except sqlite3.Error as error:
             raise self.mapped(error) from error
         try:
@@ -272,7 +290,7 @@ class SqliteDatabase:
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:
-            self._patiently(connection.commit)
+            self._patiently(connection.execute, "commit")
         except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.rollback()
@@ -282,7 +300,7 @@ class SqliteDatabase:
         if self.path is None:
             memory_changed()
 
-    def _patiently(self, step: Callable[[], T]) -> T:
+    def _patiently(self, step: Callable[[A], T], argument: A) -> T:
         """Do ``step``.
 
         While another process has the lock, again after a short jittered wait, up to the busy timeout.
@@ -290,7 +308,7 @@ class SqliteDatabase:
         deadline, wait = None, SHORTEST_WAIT
         while True:
             try:
-                return step()
+                return step(argument)
             except sqlite3.OperationalError as error:
                 now = self._clock.monotonic()
                 deadline = now + self._busy_timeout if deadline is None else deadline

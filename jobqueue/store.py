@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, TypedDict, assert_never
+from typing import Any, TypedDict
 
 from jobqueue import transitions
 from jobqueue.backoff import Backoff
 from jobqueue.protocols import Args, Row, Transaction
-from jobqueue.transitions import Burial, Completion, Decision, Event, GivenBack, Retry
+from jobqueue.transitions import Decision, Event
 from jobqueue.types import Expired, Extended, Job, JobView, Lost, Reply, Settled, Settlement, Status, Swept
-from jobqueue.values import MICROSECOND, id_raw, id_text, moment
+from jobqueue.values import MICROSECOND, id_raw, id_text, moment, types_text
 
 PAGE = 500
 LOST = Lost()
@@ -84,19 +84,22 @@ def enqueue_many(tx: Transaction, jobs: Sequence[NewJob]) -> list[KeyTaken | Non
 
 def dequeue(tx: Transaction, types: Collection[str] | None, n: int, worker: str, lease_us: int) -> list[Job]:
     """T-2 for up to ``n`` jobs, in order (§6). ``types`` None means every type."""
-    rows = tx.claim({"types": _wanted(tx, types), "n": n, "worker": worker, "lease": lease_us, "now": tx.now_us})
+    wanted = _wanted(tx, types)
+    if not wanted:
+        return []
+    rows = tx.claim(wanted, {"n": n, "worker": worker, "lease": lease_us, "now": tx.now_us})
     return [Job(id_text(row[0]), *row[1:]) for row in rows]
 
 
 def due_in_us(tx: Transaction, types: Collection[str] | None) -> int | None:
     """How long until the next claimable job of ``types`` is due, by the database's clock; None where there is none."""
-    due: int | None = tx.rows("due_in", {"types": _wanted(tx, types), "now": tx.now_us})[0][0]
+    due: int | None = tx.rows("due_in", {"types": types_text(_wanted(tx, types)), "now": tx.now_us})[0][0]
     return due
 
 
-def _wanted(tx: Transaction, types: Collection[str] | None) -> str:
-    """The wanted types as the statements take them; None means every type that has claimable jobs."""
-    return json.dumps([row[0] for row in tx.rows("waiting_types", {})] if types is None else list(types))
+def _wanted(tx: Transaction, types: Collection[str] | None) -> tuple[str, ...]:
+    """The wanted types; None means every type that has claimable jobs."""
+    return tuple(row[0] for row in tx.rows("waiting_types", {})) if types is None else tuple(types)
 
 
 def settle(tx: Transaction, settlement: Settlement, backoff: Backoff, draw: float) -> Reply:
@@ -119,12 +122,8 @@ def settle_held(
 
     None means that some lease is lost, and a batch does not tell which: roll back, and use settle_many.
     """
-    decisions = [
-        transitions.decide(settlement, backoff, draw) for settlement, draw in zip(settlements, draws, strict=True)
-    ]
-    writes = [
-        _writing(tx, settlement.job, decision) for settlement, decision in zip(settlements, decisions, strict=True)
-    ]
+    decisions = [transitions.decide(one, backoff, draw) for one, draw in zip(settlements, draws, strict=True)]
+    writes = [_writing(tx, one.job, decision) for one, decision in zip(settlements, decisions, strict=True)]
     for statement, batch in groupby(writes, key=itemgetter(0)):
         args = [write[1] for write in batch]
         if tx.run_many(statement, args) != len(args):
@@ -135,19 +134,8 @@ def settle_held(
 def _writing(tx: Transaction, job: Job, decision: Decision) -> tuple[str, Args]:
     """The statement that writes a decision if its claim is still held, and its arguments."""
     args = _holder(tx, job)
-    match decision:
-        case Completion(result_text):
-            args["result"] = result_text
-        case Retry(error, delay_us):
-            args["error"] = error
-            args["delay"] = delay_us
-        case Burial(error):
-            args["error"] = error
-        case GivenBack(delay_us):
-            args["delay"] = delay_us
-        case _:
-            assert_never(decision)
-    return decision.event.value, args
+    event, args["result"], args["error"], args["delay"] = decision
+    return event, args
 
 
 def settled_as(tx: Transaction, settlement: Settlement, backoff: Backoff, draw: float) -> Reply | None:
@@ -162,7 +150,8 @@ def settled_as(tx: Transaction, settlement: Settlement, backoff: Backoff, draw: 
     status, fence, worker, result, error = found[0]
     if status == Status.RUNNING and (fence, worker) == (job.fence, job.worker):
         return None
-    written = result == getattr(decision, "result_text", result) and error == getattr(decision, "error", error)
+    same = {Event.COMPLETE: result == decision.result, Event.RELEASE: True}
+    written = same.get(decision.event, error == decision.error)
     if fence == job.fence and status == transitions.TABLE[Status.RUNNING, decision.event] and written:
         return Settled(Status(status))
     raise LookupError(f"the job is now {status} with fence {fence}")
@@ -195,7 +184,7 @@ def sweep(tx: Transaction, looked: Iterable[tuple[Expired, float]], backoff: Bac
             "fence": look.fence,
             "lease_expires_at": look.lease_expires_at_us,
             "error": decision.error,
-            "delay": getattr(decision, "delay_us", None),
+            "delay": decision.delay_us,
             "now": tx.now_us,
         }
         if tx.run("sweep_retry" if decision.event is Event.RETRY else "sweep_bury", args):

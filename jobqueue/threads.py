@@ -79,8 +79,8 @@ class _Slot:
 class Crew:
     """Up to ``size`` slots, and the line from which they take claims in order.
 
-    ``ring`` is called when there is something to report; ``expect`` with the instant at which a handler that has begun
-    will be overdue; ``broken`` when a slot cannot go on.
+    ``ring`` is called when there is something to report; ``dry`` by a slot that finds the line empty, and may fill it;
+    ``expect`` with the instant at which a handler that has begun will be overdue; ``broken`` when a slot cannot go on.
     """
 
     def __init__(
@@ -91,17 +91,19 @@ class Crew:
         clock: Clock,
         *,
         ring: Callable[[], None],
+        dry: Callable[[], None],
         expect: Callable[[float], None],
         broken: Callable[[BaseException], None],
     ) -> None:
         self._name, self._size, self._seat, self._clock = name, size, seat, clock
-        self._ring, self._expect, self._broken = ring, expect, broken
+        self._ring, self._dry, self._expect, self._broken = ring, dry, expect, broken
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._line: deque[tuple[Job, float]] = deque()
         self._ended: deque[Outcome] = deque()
         self._slots: list[_Slot] = []
-        self._idle = 0
+        self._idle = 0  # Slots that wait for work.
+        self._looking = 0  # Slots that found the line empty, and will look again.
         self._left = 0  # Threads whose handlers did not end when their slots were asked back.
         self._rung = 0.0
         self._closed = False
@@ -120,12 +122,13 @@ class Crew:
             if self._closed:
                 return
             self._line.extend(zip(jobs, repeat(until)))
-            wanted = len(self._line) - self._idle
+            unserved = len(self._line) - self._looking
+            wanted = unserved - self._idle
             while wanted > 0 and len(self._slots) < self._size:
                 self._hire()
                 wanted -= 1
-            if self._idle:
-                self._work.notify(len(self._line))
+            if self._idle and unserved > 0:
+                self._work.notify(unserved)
 
     def withdraw(self, keys: Iterable[Key]) -> list[Key]:
         """Take claims out of the line; those that were still in it. They have not begun, and never will."""
@@ -152,7 +155,7 @@ class Crew:
     def tell(self, job: Job, reason: str) -> None:
         """Let the handler know that its outcome does not count, and stop it if its seat can."""
         with self._lock:
-            job.signal.reason = reason
+            job.lost = reason
             slot = self._slot_of(job)
         if slot is not None:
             slot.seat.interrupt(job)
@@ -163,7 +166,7 @@ class Crew:
             slot = self._slot_of(job)
             if slot is None:
                 return  # It has just ended: its real outcome is on its way.
-            job.signal.reason = reason
+            job.lost = reason
         if slot.seat.interrupt(job):
             return
         with self._lock:
@@ -222,7 +225,7 @@ class Crew:
                     return
                 job, until = entry
                 what: Settlement | End
-                if job.signal.reason is not None:
+                if job.lost is not None:
                     what = End.SKIPPED
                 elif slot.since >= until:
                     what = Release(job, begun=False)
@@ -238,16 +241,15 @@ class Crew:
 
     def _take(self, slot: _Slot) -> tuple[Job, float] | None:
         """The next claim in line, for which this waits; None when this slot is to end."""
-        ring = True
+        looked = False
         while True:
             with self._lock:
                 slot.job = None
+                if looked:
+                    self._looking -= 1
+                    self._await_work(slot)
                 if slot.abandoned or self._closed:
                     return None
-                if not self._line and not ring:
-                    self._idle += 1
-                    self._work.wait()
-                    self._idle -= 1
                 if self._line:
                     entry = self._line.popleft()
                     slot.job, slot.since = entry[0], self._clock.monotonic()
@@ -255,12 +257,18 @@ class Crew:
                     if due:
                         self._rung = slot.since
                     break
-            if ring:
-                ring = False
-                self._ring()  # The line is empty: what has ended can be settled, and more be claimed.
+                looked = True
+                self._looking += 1
+            self._dry()  # What has ended can be settled, and more be claimed.
         if due:
             self._ring()
         return entry
+
+    def _await_work(self, slot: _Slot) -> None:
+        self._idle += 1
+        while not self._line and not self._closed and not slot.abandoned:
+            self._work.wait()
+        self._idle -= 1
 
     def _leave(self, slot: _Slot) -> None:
         with self._lock:

@@ -7,9 +7,8 @@ writes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from jobqueue.backoff import Backoff
 from jobqueue.errors import InvalidArgument
@@ -50,40 +49,20 @@ TABLE: dict[tuple[Status, Event], Status] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """Write T-3."""
+class Decision(NamedTuple):
+    """What is written: the event, which names its statement, and the values that are not the claim's own.
 
-    result_text: str | None
-    event = Event.COMPLETE
+    ``result`` belongs to T-3, ``error`` to T-4 and T-5; ``delay_us`` is how long after the now of the write a job is
+    claimable again (T-4, T-6; None with T-6 leaves scheduled_at as it is).
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Write T-4: claimable again ``delay_us`` after the now of the write."""
-
-    error: str
-    delay_us: int
-    event = Event.RETRY
+    event: Event
+    result: str | None = None
+    error: str | None = None
+    delay_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Burial:
-    """Write T-5."""
-
-    error: str
-    event = Event.BURY
-
-
-@dataclass(frozen=True, slots=True)
-class GivenBack:
-    """Write T-6; None leaves scheduled_at as it is."""
-
-    delay_us: int | None
-    event = Event.RELEASE
-
-
-Decision = Completion | Retry | Burial | GivenBack
+DONE = Decision(Event.COMPLETE)
 
 
 def decide(settlement: Settlement, backoff: Backoff, draw: float) -> Decision:
@@ -97,7 +76,8 @@ def decide(settlement: Settlement, backoff: Backoff, draw: float) -> Decision:
             return fail(job.attempts, job.max_attempts, text, backoff, draw, delay_us=delay_us, for_good=for_good)
         case Release(job, begun, delay_us):
             # T-6, the exception: a job that may be begun only once is not given back after it was (G-20).
-            return Burial(INTERRUPTED) if begun and job.max_attempts == 1 else GivenBack(delay_us)
+            once = begun and job.max_attempts == 1
+            return _burial(INTERRUPTED) if once else Decision(Event.RELEASE, delay_us=delay_us)
         case _:
             assert_never(settlement)
 
@@ -105,13 +85,13 @@ def decide(settlement: Settlement, backoff: Backoff, draw: float) -> Decision:
 def complete(settlement: Complete) -> Decision:
     """T-3; a result that cannot be stored is T-5, for finished work is not run again (spec §8)."""
     if settlement.result is None:
-        return Completion(None)
+        return DONE
     if isinstance(settlement.result, JsonText):
-        return Completion(str(settlement.result))
+        return Decision(Event.COMPLETE, result=str(settlement.result))
     try:
-        return Completion(json_text(settlement.result, "result"))
+        return Decision(Event.COMPLETE, result=json_text(settlement.result, "result"))
     except InvalidArgument as refused:
-        return Burial(error_text(f"completed, but its result cannot be stored: {refused}"))
+        return _burial(error_text(f"completed, but its result cannot be stored: {refused}"))
 
 
 def fail(
@@ -123,14 +103,19 @@ def fail(
     *,
     delay_us: int | None = None,
     for_good: bool = False,
-) -> Retry | Burial:
+) -> Decision:
     """T-4 or T-5: a retry while attempts remain, else dead (G-7)."""
     if for_good or attempts >= max_attempts:
-        return Burial(error)
-    return Retry(error, backoff.delay(attempts, draw) if delay_us is None else delay_us)
+        return _burial(error)
+    again_us = backoff.delay(attempts, draw) if delay_us is None else delay_us
+    return Decision(Event.RETRY, error=error, delay_us=again_us)
 
 
-def sweep(attempts: int, max_attempts: int, backoff: Backoff, draw: float) -> Retry | Burial:
+def _burial(error: str) -> Decision:
+    return Decision(Event.BURY, error=error)
+
+
+def sweep(attempts: int, max_attempts: int, backoff: Backoff, draw: float) -> Decision:
     """T-8: a lost attempt is a failed one."""
     return fail(attempts, max_attempts, LEASE_EXPIRED, backoff, draw)
 

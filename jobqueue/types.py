@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from jobqueue import values
 from jobqueue.values import MICROSECOND, moment
 
 
@@ -23,15 +23,6 @@ class Status(StrEnum):
 
 TERMINAL = frozenset({Status.COMPLETED, Status.DEAD})
 _UNREAD = object()
-
-
-class Signal:
-    """Tells a running handler that its outcome no longer counts: lease lost, timed out, or interrupted."""
-
-    __slots__ = ("reason",)
-
-    def __init__(self) -> None:
-        self.reason: str | None = None
 
 
 @dataclass(slots=True)
@@ -54,7 +45,8 @@ class Job:
     unique_key: str | None
     error: str | None
     payload_text: str | bytes = field(repr=False)
-    signal: Signal = field(default_factory=Signal, repr=False, compare=False)
+    lost: str | None = field(default=None, repr=False, compare=False)
+    """Why this claim's outcome no longer counts (lease lost, timed out, interrupted), as far as the worker knows."""
     settled: bool = field(default=False, repr=False, compare=False)
     _payload: Any = field(default=_UNREAD, repr=False, compare=False)
 
@@ -67,18 +59,13 @@ class Job:
         if self._payload is _UNREAD:
             text = self.payload_text
             # Bytes that are not UTF-8 end in UnicodeDecodeError, a ValueError as well.
-            self._payload = json.loads(text if isinstance(text, str) else text.decode())
+            self._payload = values.from_json(text if isinstance(text, str) else text.decode())
         return self._payload
 
     @property
     def key(self) -> tuple[str, int]:
         """(id, fence): names this claim among all claims ever made (G-2). Also a fencing token to pass downstream."""
         return self.id, self.fence
-
-    @property
-    def lost(self) -> str | None:
-        """Why this claim's outcome no longer counts, as far as the worker knows; None while it counts."""
-        return self.signal.reason
 
     @property
     def scheduled_at(self) -> datetime:
@@ -135,16 +122,14 @@ class JsonText(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(NamedTuple):
     """Settle a claim by T-3. ``result`` is any storable JSON value, or such a value as JsonText."""
 
     job: Job
     result: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(NamedTuple):
     """Settle a claim by T-4 or T-5. ``delay_us`` replaces the backoff; ``for_good`` makes the job dead."""
 
     job: Job
@@ -153,8 +138,7 @@ class Fail:
     for_good: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(NamedTuple):
     """Settle a claim by T-6: the attempt is given back. ``delay_us`` snoozes; ``begun`` as spec §1 defines it."""
 
     job: Job

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from jobqueue.core import Core
@@ -70,7 +70,7 @@ def keyed_by_id(queue: RecordingQueue) -> None:
     """All claims of a job look the same to the worker: what ends is taken for the claim that it holds now."""
 
     def settle(core: Core, claim: Any, settlement: Any, at: float) -> None:
-        honest(core, claim, replace(settlement, job=claim.job), at)
+        honest(core, claim, settlement._replace(job=claim.job), at)
 
     honest = Core._settle
     Job.key = property(lambda job: (job.id, 0))  # type: ignore[assignment, method-assign]
@@ -103,7 +103,7 @@ class Apart:
 
     def __init__(self, database: Any) -> None:
         self._database = database
-        guard = "and fence = :fence and status in ('pending', 'failed') and scheduled_at <= :now"
+        guard = "and fence = :fence - 1 and status in ('pending', 'failed') and scheduled_at <= :now"
         statements: dict[str, str] = database._statements
         assert guard in statements["dequeue"], "dequeue has changed: the fault does not apply any more"
         statements["dequeue"] = statements["dequeue"].replace(guard, "").replace("update ", "update or ignore ", 1)
@@ -113,7 +113,8 @@ class Apart:
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         types = json.dumps([f"type{number}" for number in range(TYPES)])
-        found = self._database.read(lambda tx: tx.rows("due", {"types": types, "n": 20, "now": tx.now_us}))
+        args = {"types": types, "n": 20, "worker": "", "lease": 0}
+        found = self._database.read(lambda tx: tx.rows("due", {**args, "now": tx.now_us}))
         time.sleep(0.003)
         result: T = self._database.write(lambda tx: work(Stale(tx, found)))
         return result
@@ -128,15 +129,11 @@ class Stale:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tx, name)
 
-    def claim(self, args: Args) -> list[Row]:
-        wanted = json.loads(args["types"])
-        found = [row for row in self._found if row[2] in wanted][: args["n"]]
-        self._tx.run_many("dequeue", [{"seq": row[6], "id": row[0], "fence": row[1], **args} for row in found])
+    def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
+        found = [row for row in self._found if row[3] in types][: args["n"]]
+        self._tx.run_many("dequeue", [{"seq": row[7], "id": row[0], "fence": row[1], **args} for row in found])
         worker, now, until = args["worker"], args["now"], args["now"] + args["lease"]
-        return [
-            (id, fence + 1, worker, type, priority, attempts + 1, most, seq, due, created, now, until, *rest)
-            for id, fence, type, priority, attempts, most, seq, due, created, *rest in found
-        ]
+        return [(*row[:2], worker, *row[3:10], now, until, *row[12:]) for row in found]
 
 
 FAULTS = {

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
+from operator import itemgetter
+from typing import Any
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_PARAMETER = re.compile(r"(?<![\w:]):([a-z_]+)")
+
+Values = tuple[Any, ...]
 
 
 @cache
@@ -20,3 +26,20 @@ def statements(dialect: str) -> dict[str, str]:
 def for_queue(dialect: str, queue: str) -> dict[str, str]:
     """The statements for one queue; ``queue`` is a checked name (values.queue_name)."""
     return {name: text.replace("{queue}", queue) for name, text in statements(dialect).items()}
+
+
+@cache
+def numbered(text: str) -> tuple[str, Callable[[Mapping[str, Any]], Values]]:
+    """An SQLite statement with numbers for its named parameters, and what takes their values from arguments by name.
+
+    SQLite's driver looks every named parameter up again for every row; numbered ones cost half as much.
+    """
+    names = list(dict.fromkeys(_PARAMETER.findall(text)))
+    numbers = {name: f"?{number}" for number, name in enumerate(names, 1)}
+    return _PARAMETER.sub(lambda found: numbers[found[1]], text), _taking(names)
+
+
+def _taking(names: list[str]) -> Callable[[Mapping[str, Any]], Values]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda args: tuple(args[name] for name in names)

@@ -145,9 +145,9 @@ class _Statements:
         self._stops.stop()
         return self._inner.run_many(statement, args)
 
-    def claim(self, args: Args) -> list[Row]:
+    def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
         self._stops.stop()
-        return self._inner.claim(args)
+        return self._inner.claim(types, args)
 
 
 @dataclass(slots=True)

@@ -72,7 +72,7 @@ def test_b02_a_claim_that_changed_no_row_gives_no_job(
     seen: list[Any] = []
 
     def paused(tx: Transaction) -> list[Any]:
-        found = tx.rows("due", {"types": '["t"]', "n": 1, "now": tx.now_us})
+        found = tx.rows("first", {"type": "t", "n": 1, "worker": "a", "lease": 1_000_000, "now": tx.now_us})
         with suppress(Exception):
             seen.append(other.dequeue())  # SQLite: the write lock is A's, so B waits until its patience ends.
         return found
@@ -85,7 +85,7 @@ def test_b02_a_claim_that_changed_no_row_gives_no_job(
     else:  # One statement finds and marks: what it marked and has not committed is passed over.
 
         def half(tx: Transaction) -> Any:
-            rows = tx.claim({"types": '["t"]', "n": 1, "worker": "a", "lease": 1_000_000, "now": tx.now_us})
+            rows = tx.claim(("t",), {"n": 1, "worker": "a", "lease": 1_000_000, "now": tx.now_us})
             assert claim(other).id == second
             assert other.dequeue() is None
             return rows

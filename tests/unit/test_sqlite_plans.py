@@ -19,6 +19,7 @@ BY_ID = "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)"
 PLANS = {
     "key_holder": ["SEARCH jobs USING INDEX jobs:unique_key (unique_key=?)"],
     "exists": ["SEARCH jobs USING COVERING INDEX sqlite_autoindex_jobs_1 (id=?)"],
+    "first": ["SEARCH jobs USING INDEX jobs:claim (type=?)"],
     "due": [
         "SEARCH head USING INDEX jobs:claim (type=?)",
         "SEARCH head USING INDEX jobs:claim (type=? AND priority<?)",
@@ -36,6 +37,7 @@ PLANS = {
         name: [BY_SEQ]
         for name in (
             "dequeue",
+            "dequeue_many",
             "complete",
             "retry",
             "bury",
@@ -72,7 +74,7 @@ def connection(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlit
 def plan(connection: sqlite3.Connection, statement: str) -> list[str]:
     sql = for_queue("sqlite", "jobs")[statement]
     named = re.findall(r":(\w+)", re.sub(r'--.*|"[^"]*"', "", sql))
-    args = {name: '["a"]' if name in ("types", "statuses") else 1 for name in named}
+    args = {name: '["a"]' if name in ("types", "statuses", "seqs") else 1 for name in named}
     steps = [row[3] for row in connection.execute(f"explain query plan {sql}", args)]
     return [step for step in steps if re.match(r"(SCAN|SEARCH) (jobs|head|due|probe|next|old)\b|USE TEMP", step)]
 

@@ -243,7 +243,7 @@ class Hand:
                 self.line = [entry for entry in self.line if entry[0].key not in keys]
                 self.feed(events.Withdrawn(world.now, gone))
             case events.Abandon(job, reason) | events.Tell(job, reason):
-                job.signal.reason = reason
+                job.lost = reason
                 if isinstance(effect, events.Abandon) and self.slots.pop(job.key, None) is not None:
                     self.ended.append(Outcome(job, End.STOPPED, 0.0))
                     self.fill()
@@ -318,7 +318,7 @@ class Hand:
     def fill(self) -> None:
         while self.line and len(self.slots) < self.settings.concurrency:
             job, until = self.line.pop(0)
-            if job.signal.reason is not None:
+            if job.lost is not None:
                 self.ended.append(Outcome(job, End.SKIPPED, 0.0))
             elif self.world.now >= until:
                 self.ended.append(Outcome(job, Release(job, begun=False), 0.0))

@@ -5,7 +5,9 @@ CREATE TABLE "jobs" (
     seq integer primary key,
     id blob not null unique check (length(id) = 16),
     type text not null,
-    status text not null check (status in ('pending', 'running', 'completed', 'failed', 'dead')),
+    status text not null check (
+        status = 'pending' or status = 'running' or status = 'completed' or status = 'failed' or status = 'dead'
+    ),
     priority integer not null check (priority between -32768 and 32767),
     attempts integer not null,
     max_attempts integer not null,
