@@ -17,6 +17,7 @@ from jobqueue.types import Status
 from jobqueue.values import Duration, Json
 
 JOB_FIELDS = ("type", "payload", "priority", "scheduled_at", "delay", "max_attempts", "timeout", "unique_key")
+FIELDS = frozenset(JOB_FIELDS)
 
 
 def new_job(
@@ -49,8 +50,8 @@ def new_job(
 
 def job_fields(item: Mapping[str, Any]) -> Mapping[str, Any]:
     """``item`` if it names arguments of enqueue only, the type among them."""
-    unknown = sorted(set(item) - set(JOB_FIELDS))
-    if unknown or "type" not in item:
+    if not item.keys() <= FIELDS or "type" not in item:
+        unknown = sorted(set(item) - FIELDS)
         raise InvalidArgument(
             f"a job has a type and may have {', '.join(JOB_FIELDS[1:])}; not {', '.join(unknown) or 'no type'}"
         )

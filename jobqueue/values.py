@@ -25,6 +25,8 @@ TYPE_LIMIT = 200
 KEY_LIMIT = 500
 QUEUE_NAME = re.compile(r"(?!sqlite_|jobqueue_)[a-z_][a-z0-9_]{0,39}", re.ASCII)
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+SUSPECT = re.compile(r"\\u0000|[\ud800-\udfff]")  # What is unstorable, as JSON shows it.
+CONTAINERS = (dict, list, tuple)
 
 Duration: TypeAlias = float | timedelta
 """A length of time in an argument: seconds, or a timedelta."""
@@ -33,7 +35,7 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 """What payload and result may hold."""
 
 
-# check_circular is off because a value that contains itself ends in RecursionError before it gets here.
+# check_circular is off because a value that contains itself ends in RecursionError anyway.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
 _DECODER = json.JSONDecoder()
 
@@ -49,18 +51,42 @@ class _Refused(Exception):
 def json_text(value: object, name: str) -> str:
     """``value`` as JSON text that both databases store identically and that reads back equal, or InvalidArgument."""
     try:
-        _require_storable(value)
-        text = _ENCODER.encode(value)
+        text = _encoded(value)
     except _Refused as refused:
         path = name + "".join(reversed(refused.path))
         raise InvalidArgument(f"{path} {refused}") from None
     except RecursionError:
         raise InvalidArgument(f"{name} is nested too deeply, or contains itself") from None
-    except ValueError as error:  # An integer beyond Python's limit of digits.
+    except (TypeError, ValueError) as error:  # An integer beyond Python's limit of digits.
         raise InvalidArgument(f"{name} cannot be stored as JSON: {error}") from None
     if len(text) > JSON_LIMIT:
         raise InvalidArgument(f"{name} has {len(text)} characters as JSON; at most {JSON_LIMIT} are stored")
     return text
+
+
+def _encoded(value: object) -> str:
+    """The text, at the encoder's speed; only where something may be wrong does a walk over the parts find and name it."""
+    try:
+        text = _ENCODER.encode(value)
+        if SUSPECT.search(text) is None and _reads_back(value):
+            return text
+    except (TypeError, ValueError):
+        _require_storable(value)
+        raise
+    _require_storable(value)
+    return text
+
+
+def _reads_back(value: object) -> bool:
+    """False for what the encoder takes and would not read back equal: keys that are no strings, tuples."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str) or (isinstance(item, CONTAINERS) and not _reads_back(item)):
+                return False
+        return True
+    if isinstance(value, list):
+        return all(not isinstance(item, CONTAINERS) or _reads_back(item) for item in value)
+    return not isinstance(value, tuple)
 
 
 def from_json(text: str) -> Any:
@@ -195,8 +221,8 @@ def id_raw(id: str) -> bytes:
 
 def id_text(value: bytes) -> str:
     """16 bytes as a job id."""
-    digits = value.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    pairs = value.hex("-", 2)  # A dash after every two bytes: too many, and soon dropped.
+    return f"{pairs[:4]}{pairs[5:29]}{pairs[30:34]}{pairs[35:]}"
 
 
 def error_text(value: object) -> str:

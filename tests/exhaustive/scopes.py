@@ -154,7 +154,9 @@ def two_jobs(key: str | None) -> Callable[[State], Iterator[Move]]:
             yield from at([1], Enqueue(tuple(jobs)), Enqueue(tuple(reversed(jobs))), Enqueue(tuple(jobs), keep=True))
         for new in unused(state, *jobs):
             yield Enqueue((new,), keep=True), 1
-        yield from at([1], Dequeue("u", 1), *map(Cancel, ids), *map(Requeue, ids), Cleanup(0))
+        # A type that nobody has makes SQLite walk the levels, as one type alone does not.
+        dequeues = (Dequeue("u", 1), Dequeue("u", 1, frozenset({jobs[0].type, "no such type"})))
+        yield from at([1], *dequeues, *map(Cancel, ids), *map(Requeue, ids), Cleanup(0))
         for claim in claims(ids, 2, "u"):
             yield from at([1], Complete(claim), Fail(claim, "e", 0), Release(claim), Release(claim, True))
             yield from at([1], Extend(claim, 2))
