@@ -65,7 +65,7 @@ def json_text(value: object, name: str) -> str:
 
 
 def _encoded(value: object) -> str:
-    """The text, at the speed of the encoder; a walk over the parts, where something may be wrong, finds and names it."""
+    """The text, at the speed of the encoder; where something may be wrong a walk over the parts finds and names it."""
     try:
         text = _ENCODER.encode(value)
         if SUSPECT.search(text) is None and _reads_back(value):

@@ -12,6 +12,12 @@ from model import Rules
 SECOND = 1_000_000
 LONG_RUN = 100_000  # Jobs from which on producers and workers go in large batches, for speed instead of variety.
 
+# A lock or a pause lasts for leases, in which nothing moves: they are as rare as leases are long.
+LARGE: dict[str, object] = {
+    "batch": 250, "backlog": 20_000, "unique": 0.01, "lease": 5.0,
+    "kill_every": 4.0, "pause_every": 45.0, "stop_every": 20.0, "lock_every": 120.0,
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -126,8 +132,7 @@ def options(given: argparse.Namespace) -> Options:
     chosen = {name: value for name, value in vars(given).items() if name in known and value is not None}
     chosen["max_attempts"] = tuple(int(part) for part in given.max_attempts.split(","))
     if given.jobs is not None and given.jobs >= LONG_RUN:
-        large = {"batch": 250, "backlog": 20_000, "kill_every": 4.0, "pause_every": 30.0, "lease": 5.0, "unique": 0.01}
-        chosen = {**large, **_set(chosen)}
+        chosen = {**LARGE, **_set(chosen)}
     if given.jobs is not None and given.seconds is None:
         chosen["seconds"] = 24 * 3600.0
     return Options(**chosen)
