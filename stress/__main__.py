@@ -21,11 +21,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments and arguments[0] in COMMANDS:
         command: Callable[[Sequence[str]], int] = import_module(COMMANDS[arguments[0]]).main
         return command(arguments[1:])
-    given = options.parser().parse_args(arguments)
+    parser = options.parser()
+    given = parser.parse_args(arguments)
     console = Console(stderr=False)
     if given.self_test:
-        from stress.selftest import self_test
+        from stress.selftest import FAULTS, self_test
 
+        if not any((given.only or "") in name for name in FAULTS):
+            parser.error(f"--only {given.only}: no fault has such a name; there are: {', '.join(FAULTS)}")
         return self_test(options.options(given), given.only or "", console)
     return stress(options.options(given), options.outputs(given), console)
 

@@ -47,20 +47,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         work(options.url, options.synchronous)
         return
     with tempfile.TemporaryDirectory() as directory:
-        measure(options.url or str(Path(directory) / "idle.db"), options)
+        show(options.url or str(Path(directory) / "idle.db"), options)
 
 
-def measure(url: str, options: argparse.Namespace) -> None:
-    command = [sys.executable, "-m", "stress.idle", "--worker", "--url", url, "--synchronous", options.synchronous]
-    with Queue.open(url, synchronous=options.synchronous) as queue:
+def measured(url: str, synchronous: Any, jobs: int, idle: float) -> tuple[list[float], float]:
+    """Milliseconds from enqueue to start, in order of size, and the share of a core that the idle worker uses."""
+    command = [sys.executable, "-m", "stress.idle", "--worker", "--url", url, "--synchronous", synchronous]
+    with Queue.open(url, synchronous=synchronous) as queue:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             one(queue, process)  # The worker is up, and has done all that it does once.
-            delays = latencies(queue, process, options.jobs)
-            share = idle_share(queue, process, options.idle)
+            return latencies(queue, process, jobs), idle_share(queue, process, idle)
         finally:
             process.terminate()
             process.wait()
+
+
+def show(url: str, options: argparse.Namespace) -> None:
+    delays, share = measured(url, options.synchronous, options.jobs, options.idle)
     shown = "postgresql" if "://" in url else f"sqlite, synchronous={options.synchronous}"
     print(f"enqueue -> start in another process ({shown}, {len(delays)} jobs):")
     print(f"  p50 {at(delays, 0.5):.2f} ms   p99 {at(delays, 0.99):.2f} ms   worst {delays[-1]:.2f} ms")

@@ -67,4 +67,4 @@ def self_test(options: Options, only: str, console: Console) -> int:
     console.print(table)
     number = sum(one.found for one in tried)
     console.print(f"{number} of {len(tried)} seeded faults found; without a fault: clean", highlight=False)
-    return 0 if tried and number == len(tried) else 1
+    return 0 if number == len(tried) else 1

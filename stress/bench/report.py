@@ -48,7 +48,7 @@ def show(rows: Sequence[Row], console: Console) -> None:
         table.add_row(
             f"{line['workload']} {line['what']}",
             line["side"],
-            f"{line['rate']:,.0f}",
+            f"{line['rate']:,.0f}" if line["rate"] else "",
             *(f"{line[key]:,.0f}" if line[key] is not None else "" for key in ("p50_us", "p99_us")),
             "\n".join(_ratio(*ratio) for ratio in line["ratios"]),
         )

@@ -25,11 +25,21 @@ class Scale:
     backlog: int  # Rows of each unwanted kind.
     claims: int  # Claims in front of a backlog.
     growth: tuple[int, ...]
+    wakeups: int  # Jobs that an idle worker is woken for.
+    idle: float  # Seconds.
 
 
-QUICK = Scale(single=1_000, bulk=20_000, backlog=50_000, claims=500, growth=(1_000, 10_000, 100_000))
+QUICK = Scale(
+    single=1_000, bulk=20_000, backlog=50_000, claims=500, growth=(1_000, 10_000, 100_000), wakeups=50, idle=5.0
+)
 FULL = Scale(
-    single=5_000, bulk=100_000, backlog=1_000_000, claims=2_000, growth=(1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+    single=5_000,
+    bulk=100_000,
+    backlog=1_000_000,
+    claims=2_000,
+    growth=(1_000, 10_000, 100_000, 1_000_000, 10_000_000),
+    wakeups=200,
+    idle=20.0,
 )
 
 
