@@ -25,7 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     console = Console(stderr=False)
     if given.self_test:
-        from stress.selftest import FAULTS, self_test
+        from stress.faults import FAULTS
+        from stress.selftest import self_test
 
         if not any((given.only or "") in name for name in FAULTS):
             parser.error(f"--only {given.only}: no fault has such a name; there are: {', '.join(FAULTS)}")
