@@ -62,7 +62,7 @@ class PostgresTransaction:
         if len(args) == 1:
             self._cursor.execute(self._statements[statement], typed(args[0]), prepare=False)
         elif many := self._statements.get(f"{statement}_many"):
-            self._cursor.execute(many, columns(args), prepare=False)
+            self._cursor.execute(many, columns(many, args), prepare=False)
         else:
             self._cursor.executemany(self._statements[statement], [typed(each) for each in args])
         return self._counted(statement, args)

@@ -68,7 +68,7 @@ insert into "{schema}"."{queue}" (
 
 -- name: enqueue_many
 -- T-1 for any number of jobs, in the order of seq.
--- Differs: only here. Each parameter but now is an array; a statement for each job would cost a message and a plan each.
+-- Differs: only here. Each parameter but now is an array, mostly as text; a statement for each job would cost a message and a plan each.
 -- For one job the arrays cost more than they save.
 insert into "{schema}"."{queue}" (
     id, type, status, priority, attempts, max_attempts, fence, scheduled_at, created_at, timeout, unique_key, payload
@@ -78,9 +78,9 @@ select
     coalesce(scheduled_at, coalesce(%(now)s, statement_timestamp()) + delay),
     coalesce(%(now)s, statement_timestamp()), timeout, unique_key, payload
 from unnest(
-    %(id)b::uuid[], %(type)b::text[], %(priority)b::smallint[], %(max_attempts)b::integer[],
-    %(scheduled_at)b::timestamptz[], %(delay)b::interval[], %(timeout)b::bigint[], %(unique_key)b::text[],
-    %(payload)b::json[]
+    %(id)s::uuid[], %(type)s::text[], %(priority)s::smallint[], %(max_attempts)s::integer[],
+    %(scheduled_at)s::timestamptz[], %(delay)s::interval[], %(timeout)s::bigint[], %(unique_key)s::text[],
+    %(payload)s::json[]
 ) with ordinality as job (
     id, type, priority, max_attempts, scheduled_at, delay, timeout, unique_key, payload, place
 )
@@ -263,7 +263,7 @@ update "{schema}"."{queue}" as job set
     status = 'completed', result = held.result, completed_at = coalesce(%(now)s, statement_timestamp()),
     lease_expires_at = null, worker = null
 from unnest(
-    %(seq)b::bigint[], %(id)b::uuid[], %(fence)b::bigint[], %(worker)b::text[], %(result)b::json[]
+    %(seq)s::bigint[], %(id)s::uuid[], %(fence)s::bigint[], %(worker)s::text[], %(result)s::json[]
 ) as held (seq, id, fence, worker, result)
 where job.seq = held.seq and job.id = held.id and job.fence = held.fence and job.worker = held.worker
     and job.status not in ('pending', 'completed', 'failed', 'dead');

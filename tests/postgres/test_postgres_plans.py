@@ -10,8 +10,10 @@ from psycopg import sql
 
 from jobqueue.postgres import PostgresDatabase
 from jobqueue.postgres_values import LibraryCursor, columns, typed
+from jobqueue.sql import statements
 from tests.postgres.conftest import Connection, OpenPostgres, OpenSession
 
+MANY = statements("postgres")["complete_many"]
 NOW = 1_750_000_000_000_000
 HOLDER = {"seq": 7, "id": b"\1" * 16, "fence": 1, "worker": "w", "now": None}
 HOT: dict[str, dict[str, Any]] = {
@@ -20,7 +22,7 @@ HOT: dict[str, dict[str, Any]] = {
     "waiting_types": {},
     "due_in": {"types": '["t", "u"]', "now": None},
     "complete": {**HOLDER, "result": None},
-    "complete_many": columns([{**HOLDER, "result": None}] * 2),
+    "complete_many": columns(MANY, [{**HOLDER, "result": None}] * 2),
     "retry": {**HOLDER, "error": "e", "delay": 5},
     "bury": {**HOLDER, "error": "e"},
     "release": {**HOLDER, "delay": None},
@@ -138,7 +140,7 @@ def test_b103_a_completion_of_many_reads_no_more_pages_while_many_jobs_run(
     )
     held = [dict(zip(("seq", "id", "fence", "worker"), row, strict=True)) for row in cursor.fetchall()]
     explain = "explain (analyze, buffers, format json) " + database._statements["complete_many"]
-    cursor.execute(explain, columns([{**job, "now": None, "result": None} for job in held]))
+    cursor.execute(explain, columns(MANY, [{**job, "now": None, "result": None} for job in held]))
     [(plan,)] = cursor.fetchall()
     top = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
     found = top["Plans"][0]
