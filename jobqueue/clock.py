@@ -30,20 +30,15 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clock and entropy."""
 
+    monotonic = staticmethod(time.monotonic)
+    draw = staticmethod(random.random)
+    entropy = staticmethod(os.urandom)
+
     def now_us(self) -> int:
         return time.time_ns() // 1000
 
-    def monotonic(self) -> float:
-        return time.monotonic()
-
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
-
-    def draw(self) -> float:
-        return random.random()
-
-    def entropy(self, size: int) -> bytes:
-        return os.urandom(size)
 
 
 def new_id(now_us: int, entropy: bytes) -> bytes:

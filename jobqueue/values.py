@@ -25,7 +25,7 @@ TYPE_LIMIT = 200
 KEY_LIMIT = 500
 QUEUE_NAME = re.compile(r"(?!sqlite_|jobqueue_)[a-z_][a-z0-9_]{0,39}", re.ASCII)
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-SUSPECT = re.compile(r"\\u0000|[\ud800-\udfff]")  # What is unstorable, as JSON shows it.
+NUL = "\\u0000"  # As JSON shows it; but so it shows other text, too.
 CONTAINERS = (dict, list, tuple)
 
 Duration: TypeAlias = float | timedelta
@@ -68,7 +68,7 @@ def _encoded(value: object) -> str:
     """The text, at the speed of the encoder; where something may be wrong a walk over the parts finds and names it."""
     try:
         text = _ENCODER.encode(value)
-        if SUSPECT.search(text) is None and _reads_back(value):
+        if NUL not in text and _storable(text) and _reads_back(value):
             return text
     except (TypeError, ValueError):
         _require_storable(value)
@@ -98,9 +98,14 @@ def from_json(text: str) -> Any:
     return value if end == len(text) else json.loads(text)
 
 
+def _storable(text: str) -> bool:
+    """Whether both databases can store this text."""
+    return "\0" not in text and (text.isascii() or UNSTORABLE.search(text) is None)
+
+
 def _require_storable(value: object) -> None:
     if isinstance(value, str):
-        if UNSTORABLE.search(value):
+        if not _storable(value):
             raise _Refused("contains a NUL or a lone surrogate; replace it, or encode such data as base64")
     elif value is None or isinstance(value, int):
         return
@@ -125,7 +130,7 @@ def _require_storable_members(members: dict[object, object]) -> None:
         try:
             if not isinstance(key, str):
                 raise _Refused(f"is a key of type {type(key).__name__}; keys must be strings")
-            if UNSTORABLE.search(key):
+            if not _storable(key):
                 raise _Refused("is a key that contains a NUL or a lone surrogate")
             _require_storable(item)
         except _Refused as refused:
@@ -146,7 +151,7 @@ def text(value: object, name: str, limit: int) -> str:
     """``value`` if it is text of 1 to ``limit`` characters that both databases can store."""
     if not isinstance(value, str) or not 0 < len(value) <= limit:
         raise InvalidArgument(f"{name} must be text of 1 to {limit} characters, not {_shown(value)}")
-    if UNSTORABLE.search(value):
+    if not _storable(value):
         raise InvalidArgument(f"{name} contains a NUL or a lone surrogate")
     return value
 
