@@ -290,6 +290,7 @@ class Core:
                 return
             if self._want_due and room > 0:
                 self._want_due, self._asking_due = False, True
+                self._rest = None
                 self._do(AskDue())
                 return
         self._do_rest(room, at)

@@ -189,7 +189,7 @@ class Shift:
         match effect:
             case events.Exchange() | events.AskDue():
                 self._order = effect
-                if self._keeper != threading.get_ident():
+                if self._keeper != threading.get_ident() and threading.current_thread() is not self._clerk:
                     self._bell.ring()
             case events.Rest():
                 self._order = effect
@@ -274,15 +274,14 @@ class Shift:
 
     def _obey(self) -> None:
         while not self._over:
-            order, self._order = self._order, AWAKE
-            match order:
-                case events.Exchange():
-                    self._exchange(order)
-                case events.AskDue():
-                    self._ask_due()
-                case _:
-                    self._order = order
-                    return
+            order = self._order
+            if isinstance(order, events.Rest):
+                return
+            self._order = AWAKE  # Until this one is answered the core gives no other.
+            if isinstance(order, events.Exchange):
+                self._exchange(order)
+            else:
+                self._ask_due()
 
     def _exchange(self, order: events.Exchange) -> None:
         if order.n and not self._flowing:
