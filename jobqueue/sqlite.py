@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from math import inf
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 OLDEST_SQLITE = (3, 35, 0)
 WAL_LIMIT = 64 * 1024 * 1024
+SAME_FOR = 0.001  # Seconds from one look at the files to the next: a look is a fifth of a quick call.
 SHORTEST_WAIT, LONGEST_WAIT = 0.0005, 0.01  # Seconds between two tries for the write lock.
 LEGACY_TRANSACTIONS = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which Python 3.11 does not name.
 BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -119,6 +121,7 @@ class SqliteDatabase:
         self._writer = self._open()
         self._reader = self._writer
         try:
+            self._seen_at = -inf
             self._identities: list[tuple[str, tuple[int, int] | None]] = []
             if self.path is None:
                 self._reading = self._writing  # One connection in memory: one at a time.
@@ -139,7 +142,13 @@ class SqliteDatabase:
         self._identities.append((path, filesystem.identity(path)))
 
     def _require_same_files(self) -> None:
-        """Nothing is stored in, or told from, files that nobody else sees any more."""
+        """Nothing is stored in, or told from, files that nobody else sees any more, but for a moment at most."""
+        now = self._clock.monotonic()
+        if now - self._seen_at >= SAME_FOR:
+            self._look_at_files()
+            self._seen_at = now
+
+    def _look_at_files(self) -> None:
         for path, known in self._identities:
             if filesystem.identity(path) != known:
                 message = f"{path} was moved, deleted or replaced; open the queue again"
@@ -221,7 +230,7 @@ class SqliteDatabase:
             with self._writing, self._entered(self._writer):
                 yield self._writer, self.transaction(self._writer)
             return
-        self._require_same_files()  # Before a new connection, which would create a new file.
+        self._look_at_files()  # Before a new connection, which would create a new file.
         connection = self._open()
         self._lent.add(connection)
         try:

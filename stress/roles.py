@@ -169,7 +169,7 @@ def _keep_pace(me: Life, queue: RecordingQueue) -> None:
         counts = me.patiently(queue.counts)
         if counts[Status.PENDING] + counts[Status.FAILED] < me.options.backlog:
             return me.rest(0)
-        me.rest(0.02)
+        me.rest(0.5 if me.options.long else 0.02)  # Counting many jobs takes a while.
 
 
 def work(me: Life, queue: RecordingQueue) -> None:

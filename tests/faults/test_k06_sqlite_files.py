@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from jobqueue import DatabaseUnavailable, Job, Queue, Status, Worker, filesystem
-from jobqueue.sqlite import SqliteDatabase
+from jobqueue.sqlite import SAME_FOR, SqliteDatabase
+from tests.clock import ManualClock
 from tests.faults.conftest import Hire, StartActor
 from tests.faults.scene import claim, row, together, until
 
@@ -163,11 +164,13 @@ CALLS: dict[str, Callable[[Queue, Job], object]] = {
 def test_b64_a_file_that_is_not_the_one_that_was_opened_is_noticed(
     path: str, what: Callable[[str], None], call: str
 ) -> None:
-    """Nothing is stored in, or told from, a file that nobody else sees, and no new file appears in its place."""
-    queue = Queue.open(path)
+    """A moment later nothing is stored in, or told from, a file that nobody else sees; no new one takes its place."""
+    clock = ManualClock()
+    queue = Queue.open(path, clock=clock)
     queue.enqueue("t")
     job = claim(queue)
     what(path)
+    clock.advance(2 * SAME_FOR)
     before = {each.name: each.stat().st_size for each in Path(path).parent.iterdir()}
     with pytest.raises(DatabaseUnavailable, match="moved, deleted or replaced") as raised:
         CALLS[call](queue, job)
