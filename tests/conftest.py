@@ -114,6 +114,12 @@ def postgres_urls(postgres_server: str, postgres_pooler: Callable[[str], str] | 
 
 
 @pytest.fixture
+def full(request: pytest.FixtureRequest) -> bool:
+    """Whether the test is to run at its full size."""
+    return bool(request.config.getoption("--full"))
+
+
+@pytest.fixture
 def postgres_url(postgres_urls: tuple[str, str]) -> str:
     """A new schema on the server, as a URL whose sessions use it; or a new database, by way of a pooler."""
     return postgres_urls[0]

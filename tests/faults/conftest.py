@@ -28,12 +28,6 @@ class Hire(Protocol):
 
 
 @pytest.fixture
-def full(request: pytest.FixtureRequest) -> bool:
-    """Whether the test is to run at its full size."""
-    return bool(request.config.getoption("--full"))
-
-
-@pytest.fixture
 def open_live(open_queue: OpenQueue) -> OpenQueue:
     """Opens handles by the machine's clock (the server's, on PostgreSQL), whose retries follow at once."""
     return lambda **options: open_queue(**{"clock": SystemClock(), "backoff": AT_ONCE, **options})

@@ -12,7 +12,7 @@ from tests.faults.ledger import LEDGER
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--full", action="store_true", help="tests of faults at their full size, which takes long")
+    parser.addoption("--full", action="store_true", help="tests at their full size, which takes long")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

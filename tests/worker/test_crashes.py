@@ -142,7 +142,8 @@ def test_w7_a_signal_ends_the_worker_while_the_database_is_locked(tmp_path: Path
         assert queue.counts()[Status.RUNNING] == 1  # Nothing could be recorded: its lease will run out.
 
 
-def test_w3_a_lock_held_for_longer_than_a_lease_gets_no_live_job_swept(tmp_path: Path) -> None:
+def test_w3_a_lock_held_for_longer_than_a_lease_gets_no_live_job_swept(tmp_path: Path, full: bool) -> None:
+    lease = 3.0 if full else 0.6
     path, handed = str(tmp_path / "locked.db"), threading.Semaphore(0)
     gate, starts = threading.Event(), []
 
@@ -151,17 +152,17 @@ def test_w3_a_lock_held_for_longer_than_a_lease_gets_no_live_job_swept(tmp_path:
         handed.release()
         gate.wait(PATIENCE)
 
-    with Queue.open(path, lease=0.6) as one, Queue.open(path, lease=0.6) as two:
+    with Queue.open(path, lease=lease) as one, Queue.open(path, lease=lease) as two:
         ids = one.enqueue_many({"type": "x", "max_attempts": 1} for _ in range(4))
         with Worker(one, handler, concurrency=2), Worker(two, handler, concurrency=2):
             for _ in ids:
                 assert handed.acquire(timeout=PATIENCE)
             lock = sqlite3.connect(path, isolation_level=None)
             lock.execute("begin immediate")
-            assert not gate.wait(1.8)  # Three leases.
+            assert not gate.wait(3 * lease)
             lock.rollback()
             lock.close()
-            assert not gate.wait(1.2)  # Two more, in which each worker looks at least twice.
+            assert not gate.wait(2 * lease)  # In which each worker looks at least twice.
             gate.set()
             views = [one.wait(id, PATIENCE) for id in ids]
     assert [view and view.status for view in views] == [Status.COMPLETED] * 4
