@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from jobqueue import InvalidArgument, Status
+from jobqueue import InvalidArgument, JobView, Status
 from jobqueue.postgres_errors import mapped
 from tests.postgres.conftest import OpenPostgres, OpenSession
 
@@ -93,3 +95,26 @@ def test_an_error_of_the_driver_does_not_quote_the_row(open_postgres: OpenPostgr
     with pytest.raises(psycopg.errors.CheckViolation, match="secret") as raised:
         session().execute(sql.SQL(f"insert into jobs ({columns}) values ({row})"))
     assert "secret" not in str(mapped(raised.value, "here"))
+
+
+def test_a_batch_stores_every_kind_of_value_as_single_calls_do(open_postgres: OpenPostgres) -> None:
+    queue = open_postgres()
+    kinds: list[dict[str, Any]] = [
+        {"type": 'a "quoted" \\ {type}, NULL', "payload": {"text": '\\" {} NULL ü 🙂\n'}, "unique_key": "NULL"},
+        {"type": "due", "scheduled_at": datetime(2999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), "timeout": 0.000001},
+        {"type": "late", "delay": timedelta(days=3650), "priority": -32768, "timeout": timedelta(days=3650)},
+        {"type": "soon", "delay": 0.000001, "priority": 32767, "max_attempts": 2**31 - 1},
+    ]
+    many = [queue.get(id) for id in queue.enqueue_many(kinds)]
+    queue.cancel_many()
+    single = [queue.get(queue.enqueue(**kind)) for kind in kinds]
+
+    def told(view: JobView | None) -> dict[str, Any]:
+        assert view is not None
+        fields = {**asdict(view), "waits": view.scheduled_at - view.created_at if view.type != "due" else None}
+        return {
+            name: value for name, value in fields.items() if name not in ("id", "seq", "created_at", "scheduled_at")
+        }
+
+    assert [told(view) for view in many] == [told(view) for view in single]
+    assert [view.scheduled_at for view in many if view and view.type == "due"] == [kinds[1]["scheduled_at"]]
