@@ -15,8 +15,8 @@ MODULES = sorted(path.relative_to(PACKAGE).with_suffix("").as_posix() for path i
 # A module may import those of the lines above its own, and no others.
 LAYERS = [
     {"errors", "clock", "protocols", "filesystem", "forks", "sql/__init__"},
-    {"values", "backoff", "sqlite_schema", "wakeup", "alarms", "postgres_values", "postgres_errors"},
-    {"types", "postgres_pool", "postgres_schema"},
+    {"values", "backoff", "sqlite_schema", "wakeup", "alarms", "postgres_errors"},
+    {"types", "postgres_pool", "postgres_schema", "postgres_values"},
     {"transitions", "events", "postgres_listen"},
     {"store", "core", "handlers", "sqlite", "postgres"},
     {"arguments", "commits", "coroutines", "threads"},
