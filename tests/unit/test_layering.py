@@ -16,7 +16,8 @@ MODULES = sorted(path.relative_to(PACKAGE).with_suffix("").as_posix() for path i
 LAYERS = [
     {"errors", "clock", "protocols", "filesystem", "forks", "sql/__init__"},
     {"values", "backoff", "sqlite_schema", "wakeup", "alarms", "postgres_errors"},
-    {"types", "postgres_pool", "postgres_schema", "postgres_values"},
+    {"types", "postgres_values"},
+    {"postgres_pool", "postgres_schema"},
     {"transitions", "events", "postgres_listen"},
     {"store", "core", "handlers", "sqlite", "postgres"},
     {"arguments", "commits", "coroutines", "threads"},
