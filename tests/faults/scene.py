@@ -81,6 +81,11 @@ def together(*actions: Callable[[], T]) -> list[T | Exception]:
     return results
 
 
+def until_noted(log: Path) -> None:
+    """Wait for the first whole line: the file is there a moment before it, in which its writer must not be killed."""
+    until(lambda: log.exists() and log.read_text().endswith("\n"))
+
+
 class SteppedClock:
     """The machine's clock, but its wall clock can be set apart; on PostgreSQL it is the now of every statement."""
 

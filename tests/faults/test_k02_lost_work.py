@@ -14,7 +14,7 @@ import pytest
 from jobqueue import Handlers, Job, Queue, Status
 from tests.conftest import OpenQueue
 from tests.faults.conftest import Hire, StartActor
-from tests.faults.scene import claim, row, until
+from tests.faults.scene import claim, row, until, until_noted
 
 
 def plain_connection(backend: str, url: str) -> Any:
@@ -32,7 +32,7 @@ def test_b27_a_job_whose_worker_is_killed_runs_again(
     queue, log = open_live(), tmp_path / "log"
     id = queue.enqueue("t", {"log": str(log), "do": "never"})
     doomed = actor("worker", url, {"lease": 1})
-    until(log.exists)
+    until_noted(log)
     doomed.kill()
     assert queue.counts() == {**dict.fromkeys(Status, 0), Status.RUNNING: 1}
     actor("worker", url, {"lease": 1})
@@ -50,7 +50,7 @@ def test_b28_a_deploy_ends_jobs_or_hands_them_back(
     stay.touch()
     id = queue.enqueue("t", {"log": str(log), "do": "wait", "while": str(stay)}, max_attempts=attempts)
     worker = actor("worker", url, {"grace": grace})
-    until(log.exists)
+    until_noted(log)
     worker.process.send_signal(signal.SIGTERM if attempts == 3 else signal.SIGINT)
     waiting = queue.enqueue("t", {})
     if status == "completed":

@@ -11,7 +11,7 @@ from jobqueue import Queue, Status
 from tests.clock import ManualClock
 from tests.conftest import OpenQueue
 from tests.faults.conftest import Hire, StartActor
-from tests.faults.scene import change, claim, row, until
+from tests.faults.scene import change, claim, row, until, until_noted
 from tests.pauses import pause
 
 YEAR_9999_US = 253_370_764_800_000_000
@@ -39,7 +39,7 @@ def test_b54_a_stopped_process_loses_its_job_and_does_not_settle_it_later(
     stay.touch()
     id = queue.enqueue("t", {"log": str(log), "do": "wait", "while": str(stay)}, max_attempts=9)
     stopped = actor("worker", url, {"lease": 0.6, "grace": 0})
-    until(log.exists)
+    until_noted(log)
     pause(stopped.process, open_live(busy_timeout=0.5))
     actor("worker", url, {"lease": 0.6})
     until(lambda: len(log.read_text().splitlines()) == 2)

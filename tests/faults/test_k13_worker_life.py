@@ -25,7 +25,7 @@ from tests.conftest import OpenQueue
 from tests.faults import actors, misdeeds
 from tests.faults.conftest import Hire, StartActor
 from tests.faults.misdeeds import MISDEEDS
-from tests.faults.scene import ROOT, row, until
+from tests.faults.scene import ROOT, row, until, until_noted
 
 SLOTS = 2
 LINE = 200  # Claims: twice the batch that may stand in line, and far less than have passed.
@@ -213,7 +213,7 @@ def test_b119_a_long_handler_is_handed_back_before_the_end(
     id = queue.enqueue("t", {"log": str(log), "do": "never"})
     options: dict[str, Any] = {} if full or signals == "two" else {"grace": 0.2}
     worker = actor("worker", url, options)
-    until(log.exists)
+    until_noted(log)
     began = time.monotonic()
     worker.process.send_signal(signal.SIGTERM)
     if signals == "two":

@@ -20,7 +20,7 @@ from tests.clock import ManualClock
 from tests.conftest import OpenQueue
 from tests.faults import actors
 from tests.faults.conftest import Hire
-from tests.faults.scene import SteppedClock, change, claim, row, until
+from tests.faults.scene import SteppedClock, change, claim, row, until, until_noted
 
 
 def steps(queue: Queue, call: Any) -> int:
@@ -92,7 +92,7 @@ def test_b107_no_transaction_of_ours_is_open_while_a_handler_runs(
     stay.touch()
     id = queue.enqueue("t", {"log": str(log), "do": "wait", "while": str(stay)})
     hire(queue, actors.HANDLERS, mode=mode, concurrency=2)
-    until(log.exists)
+    until_noted(log)
     open_now = "select count(*) from pg_stat_activity where application_name = 'jobqueue' and xact_start is not null"
     if backend == "postgres":
         with closing(psycopg.connect(url, autocommit=True)) as observer:
