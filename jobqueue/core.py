@@ -180,10 +180,11 @@ class Core:
             self._withdraw_stale(at)
         if self._stopping:
             self._end_grace(at)
-        elif at >= self._look_at:
-            self._look(at)
-        if at >= self._clean_at and not self._stopping:
-            self._clean(at)
+        else:
+            if at >= self._look_at:
+                self._look(at)
+            if at >= self._clean_at:
+                self._clean(at)
         if at >= self._beat_at:
             self._beat(at)
         if self._sent is None and not self._asking_due:

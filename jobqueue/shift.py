@@ -28,7 +28,7 @@ from jobqueue import events
 from jobqueue.alarms import Bell, Timer
 from jobqueue.core import Core, Settings
 from jobqueue.errors import DatabaseUnavailable, OutcomeUnknown
-from jobqueue.events import Effect, Event, Key
+from jobqueue.events import Effect, Event
 from jobqueue.queue import Queue
 from jobqueue.threads import Crew, Seat
 from jobqueue.types import Complete, Expired, Fail, Job, Lost, Reply, Settled, Settlement, Status
@@ -36,7 +36,7 @@ from jobqueue.types import Complete, Expired, Fail, Job, Lost, Reply, Settled, S
 log = logging.getLogger("jobqueue.worker")
 PATIENCE = 1.0  # Seconds for the threads to end when all is done.
 NAP = 0.2  # Seconds: the longest sleep of a thread that serves signals.
-AWAKE = events.Rest(inf, False)
+UNTIL_RUNG = events.Rest(inf, False)
 COMPLETED = Status.COMPLETED  # Looked up once: an enum's member costs more than the comparison with it.
 
 
@@ -97,9 +97,8 @@ class Shift:
         self._books = threading.Lock()  # Held by the thread that serves the core's orders.
         self._keeper: int | None = None
         self._wanted = False  # There may be something new for the books.
-        self._order: events.Exchange | events.AskDue | events.Rest = AWAKE
+        self._order: events.Exchange | events.AskDue | events.Rest = UNTIL_RUNG
         self._resting: events.Rest | None = None  # What the clerk's sleep is for; None while it is awake.
-        self._withdrawing: Sequence[Key] | None = None
         self._flowing = False  # The last exchange found jobs.
         self._wake_at = -inf
         self._stops = 0
@@ -179,11 +178,13 @@ class Shift:
             self._handle(kind(self.clock.monotonic(), *arguments))
 
     def _handle(self, event: Event) -> None:
-        for effect in self._core.handle(event):
-            self._perform(effect)
-        if self._withdrawing is not None:  # Last, for the answer may bring more effects.
-            keys, self._withdrawing = self._withdrawing, None
-            self._handle(events.Withdrawn(self.clock.monotonic(), self._crew.withdraw(keys)))
+        told = [event]
+        for each in told:  # It grows: what comes of a withdrawal is an event, too.
+            for effect in self._core.handle(each):
+                if isinstance(effect, events.Withdraw):
+                    told.append(events.Withdrawn(self.clock.monotonic(), self._crew.withdraw(effect.keys)))
+                else:
+                    self._perform(effect)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -198,8 +199,6 @@ class Shift:
                     self._bell.ring()
             case events.Start(jobs, until):
                 self._crew.start(jobs, until)
-            case events.Withdraw(keys):
-                self._withdrawing = keys
             case events.Recorded(settlements, replies):
                 _log_outcomes(settlements, replies)
             case events.Sleep(until):
@@ -248,7 +247,7 @@ class Shift:
         with self._lock:
             order = self._order
             if not isinstance(order, events.Rest):  # Whoever keeps the books has it, and will ring.
-                order = AWAKE
+                order = UNTIL_RUNG
             self._resting = order
         changed = self._bell.sleep(order.until, listen=order.listen)
         self._resting = None
@@ -277,7 +276,7 @@ class Shift:
             order = self._order
             if isinstance(order, events.Rest):
                 return
-            self._order = AWAKE  # Until this one is answered the core gives no other.
+            self._order = UNTIL_RUNG  # Until this one is answered the core gives no other.
             if isinstance(order, events.Exchange):
                 self._exchange(order)
             else:

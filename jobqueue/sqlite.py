@@ -29,6 +29,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 OLDEST_SQLITE = (3, 35, 0)
 WAL_LIMIT = 64 * 1024 * 1024
+ID, FENCE, SEQ, SCHEDULED_AT = 0, 1, 7, 8  # Places in a row of ``first`` and ``due``.
 SAME_FOR = 0.001  # Seconds from one look at the files to the next: a look is a fifth of a quick call.
 SHORTEST_WAIT, LONGEST_WAIT = 0.0005, 0.01  # Seconds between two tries for the write lock.
 LEGACY_TRANSACTIONS = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which Python 3.11 does not name.
@@ -45,10 +46,6 @@ BROKEN = {
     sqlite3.SQLITE_PERM: "access to the file is denied",
     sqlite3.SQLITE_AUTH: "access to the file is denied",
 }
-
-
-ID, FENCE, SEQ, SCHEDULED_AT = 0, 1, 7, 8  # Places in a row of ``first`` and ``due``.
-DUE_AT = itemgetter(SCHEDULED_AT)
 
 
 class SqliteTransaction:
@@ -85,7 +82,7 @@ class SqliteTransaction:
         """Up to n due jobs, in order. Of one type the first n that are claimable are mostly due: then they are it."""
         if len(types) == 1:
             first, now = self.rows("first", {"type": types[0], **args}), args["now"]
-            if max(map(DUE_AT, first), default=now) <= now:
+            if max(map(itemgetter(SCHEDULED_AT), first), default=now) <= now:
                 return first
         return self.rows("due", {"types": types_text(types), **args})
 

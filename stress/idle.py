@@ -20,6 +20,7 @@ from typing import Any
 
 from jobqueue import Job, Queue
 from jobqueue.worker import Worker
+from stress.bench.measure import Sample, summary
 
 PAUSE = (0.05, 0.25)  # Seconds between two jobs: the worker is idle again before each.
 
@@ -50,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         show(options.url or str(Path(directory) / "idle.db"), options)
 
 
-def measured(url: str, synchronous: Any, jobs: int, idle: float) -> tuple[list[float], float]:
-    """Milliseconds from enqueue to start, in order of size, and the share of a core that the idle worker uses."""
+def measured(url: str, synchronous: Any, jobs: int, idle: float) -> tuple[Sample, float]:
+    """How long it took from enqueue to start, and the share of a core that the idle worker uses."""
     command = [sys.executable, "-m", "stress.idle", "--worker", "--url", url, "--synchronous", synchronous]
     with Queue.open(url, synchronous=synchronous) as queue:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -64,28 +65,32 @@ def measured(url: str, synchronous: Any, jobs: int, idle: float) -> tuple[list[f
 
 
 def show(url: str, options: argparse.Namespace) -> None:
-    delays, share = measured(url, options.synchronous, options.jobs, options.idle)
+    sample, share = measured(url, options.synchronous, options.jobs, options.idle)
+    found = summary([sample])
+    assert found.p50_us is not None
+    assert found.p99_us is not None
     shown = "postgresql" if "://" in url else f"sqlite, synchronous={options.synchronous}"
-    print(f"enqueue -> start in another process ({shown}, {len(delays)} jobs):")
-    print(f"  p50 {at(delays, 0.5):.2f} ms   p99 {at(delays, 0.99):.2f} ms   worst {delays[-1]:.2f} ms")
+    print(f"enqueue -> start in another process ({shown}, {sample.operations} jobs):")
+    worst = max(sample.latencies) * 1000
+    print(f"  p50 {found.p50_us / 1000:.2f} ms   p99 {found.p99_us / 1000:.2f} ms   worst {worst:.2f} ms")
     print(f"idle for {options.idle:g} s: {100 * share:.3f} % of a core")
 
 
 def one(queue: Queue, process: subprocess.Popen[str]) -> tuple[float, float]:
-    """Enqueue a job: (milliseconds until its handler started, CPU seconds that the worker has used)."""
+    """Enqueue a job: (seconds until its handler started, CPU seconds that the worker has used)."""
     queue.enqueue("idle")
     acknowledged = time.time_ns()
     assert process.stdout is not None
     started, cpu = process.stdout.readline().split()
-    return (int(started) - acknowledged) / 1e6, float(cpu)
+    return (int(started) - acknowledged) / 1e9, float(cpu)
 
 
-def latencies(queue: Queue, process: subprocess.Popen[str], jobs: int) -> list[float]:
+def latencies(queue: Queue, process: subprocess.Popen[str], jobs: int) -> Sample:
     random, delays = Random(0), []
     for _ in range(jobs):
         time.sleep(random.uniform(*PAUSE))
         delays.append(one(queue, process)[0])
-    return sorted(delays)
+    return Sample(jobs, sum(delays), delays)
 
 
 def idle_share(queue: Queue, process: subprocess.Popen[str], seconds: float) -> float:
@@ -93,10 +98,6 @@ def idle_share(queue: Queue, process: subprocess.Popen[str], seconds: float) -> 
     time.sleep(seconds)
     _, after = one(queue, process)
     return (after - before) / seconds
-
-
-def at(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 if __name__ == "__main__":

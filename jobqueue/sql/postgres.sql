@@ -68,8 +68,8 @@ insert into "{schema}"."{queue}" (
 
 -- name: enqueue_many
 -- T-1 for any number of jobs, in the order of seq.
--- Differs: only here. Each parameter but now is an array, as text; a statement for each job would cost a message and a plan each.
--- For one job the arrays cost more than they save.
+-- Differs: only here. Each parameter but now is an array, as text; a statement for each job would cost a message and a
+-- plan each. For one job the arrays cost more than they save.
 insert into "{schema}"."{queue}" (
     id, type, status, priority, attempts, max_attempts, fence, scheduled_at, created_at, timeout, unique_key, payload
 )

@@ -85,9 +85,9 @@ order by priority desc, scheduled_at, seq
 limit :n;
 
 -- name: due
--- Up to :n due jobs, in order (§6), as they will be once claimed (T-2). The levels (type, priority) that hold claimable jobs are walked one by one, highest priority of
--- each type first; of each, up to :n due jobs are looked at. So the cost does not depend on jobs that are finished,
--- running, due later or of other types.
+-- Up to :n due jobs, in order (§6), as they will be once claimed (T-2). The levels (type, priority) that hold claimable
+-- jobs are walked one by one, highest priority of each type first; of each, up to :n due jobs are looked at. So the cost
+-- does not depend on jobs that are finished, running, due later or of other types.
 with recursive
 wanted (type) as (
     select value from json_each(:types)
@@ -113,7 +113,8 @@ level (type, priority) as (
     where level.priority is not null
 )
 select due.id, due.fence + 1, :worker, due.type, due.priority, due.attempts + 1, due.max_attempts, due.seq,
-    due.scheduled_at, due.created_at, :now, :now + :lease, due.timeout, due.unique_key, due.error, cast(due.payload as blob)
+    due.scheduled_at, due.created_at, :now, :now + :lease, due.timeout, due.unique_key, due.error,
+    cast(due.payload as blob)
 from level
 cross join "{queue}" as due on due.seq in (
     select probe.seq from "{queue}" as probe indexed by "{queue}:claim"
