@@ -20,7 +20,7 @@ from jobqueue.clock import Clock
 from jobqueue.errors import DatabaseUnavailable, InvalidArgument, JobQueueError, WrongUse
 from jobqueue.forks import abandon_in_children
 from jobqueue.protocols import Args, CommitUnknown, Row, Transaction, Wakeup
-from jobqueue.sql import for_queue, numbered
+from jobqueue.sql import for_queue, positional
 from jobqueue.sqlite_schema import prepare
 from jobqueue.values import types_text
 from jobqueue.wakeup import memory_changed, wakeup_for
@@ -59,15 +59,15 @@ class SqliteTransaction:
         self.now_us: int | None = now_us
 
     def rows(self, statement: str, args: Args) -> list[Row]:
-        text, values = numbered(self._statements[statement])
+        text, values = positional(self._statements[statement])
         return self._connection.execute(text, values(args)).fetchall()
 
     def run(self, statement: str, args: Args) -> int:
-        text, values = numbered(self._statements[statement])
+        text, values = positional(self._statements[statement])
         return self._connection.execute(text, values(args)).rowcount
 
     def run_many(self, statement: str, args: Iterable[Args]) -> int:
-        text, values = numbered(self._statements[statement])
+        text, values = positional(self._statements[statement])
         return self._connection.executemany(text, map(values, args)).rowcount
 
     def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
