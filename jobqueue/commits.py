@@ -67,7 +67,7 @@ class Commits:
             raise OutcomeUnknown("the connection was lost at commit; the call may have happened already") from why
         return reply
 
-    def exchange(self, settlements: Sequence[Settlement], claim: Callable[[Transaction], list[Job]]) -> Exchange:
+    def exchange(self, settlements: Sequence[Settlement], claim: Callable[[Transaction], list[Job]] | None) -> Exchange:
         """Settle, then claim, in one transaction; each settlement is answered by itself."""
         draws = [self._clock.draw() for _ in settlements]
 
@@ -75,12 +75,14 @@ class Commits:
             replies = settle(tx, settlements, self._backoff, draws)
             if replies is None:
                 raise _SomeLost
-            return Exchange(replies, claim(tx))
+            return Exchange(replies, claim(tx) if claim else [])
 
+        one_by_one = partial(store.settle_many, alone=claim is None)
         try:
-            with suppress(_SomeLost):
-                return self._database.write(partial(work, store.settle_held))
-            return self._database.write(partial(work, store.settle_many))
+            if len(settlements) > 1:
+                with suppress(_SomeLost):
+                    return self._database.write(partial(work, store.settle_held))
+            return self._database.write(partial(work, one_by_one))
         except CommitUnknown as unknown:
             return self._resolved(settlements, draws, unknown)
 

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from hashlib import blake2s
 from typing import Any, TypeVar
@@ -24,65 +24,14 @@ from jobqueue.errors import WrongUse
 from jobqueue.postgres_errors import CONFLICT, lost, mapped, passing
 from jobqueue.postgres_listen import Listener, NotifyWakeup
 from jobqueue.postgres_pool import Address, Pool, Session
-from jobqueue.postgres_values import LibraryCursor, columns, typed
-from jobqueue.protocols import Args, CommitUnknown, Row, Transaction, Wakeup
+from jobqueue.postgres_transaction import BEGIN, Frame, MappedTransaction, PostgresTransaction
+from jobqueue.protocols import Transaction, Wakeup
 from jobqueue.sql import for_queue
-from jobqueue.values import types_text
 
 T = TypeVar("T")
 SHORTEST_WAIT, LONGEST_WAIT = 0.005, 1.0  # Seconds before a transaction is tried again.
-BEGIN = "begin isolation level read committed"
-FOR_SOON = frozenset({"enqueue", "requeue"})
-FOR_LATER = frozenset({"release", "retry", "sweep_retry"})
 log = logging.getLogger("jobqueue")
 COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
-
-
-class PostgresTransaction:
-    """An open transaction on one connection (protocols.Transaction)."""
-
-    __slots__ = ("_cursor", "_statements", "now_us", "wakes")
-
-    def __init__(self, cursor: LibraryCursor, statements: dict[str, str], now_us: int | None) -> None:
-        self._cursor = cursor
-        self._statements = statements
-        self.now_us = now_us
-        self.wakes = False  # Whether it makes a job claimable, so that those who wait for jobs are to be told.
-
-    def rows(self, statement: str, args: Args) -> list[Row]:
-        self._cursor.execute(self._statements[statement], typed(args), prepare=False, binary=True)
-        return self._cursor.fetchall()
-
-    def run(self, statement: str, args: Args) -> int:
-        return self.run_many(statement, [args])
-
-    def run_many(self, statement: str, args: Sequence[Args]) -> int:
-        if not args:
-            return 0
-        if len(args) == 1:
-            self._cursor.execute(self._statements[statement], typed(args[0]), prepare=False)
-        elif many := self._statements.get(f"{statement}_many"):
-            self._cursor.execute(many, columns(many, args), prepare=False)
-        else:
-            self._cursor.executemany(self._statements[statement], [typed(each) for each in args])
-        return self._counted(statement, args)
-
-    def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
-        """Found and marked in one statement, for others may write at the same time."""
-        rows = self.rows("dequeue", {"types": types_text(types), **args})
-        rows.sort(key=_order)
-        return rows
-
-    def _counted(self, statement: str, args: Sequence[Args]) -> int:
-        changed = self._cursor.rowcount
-        if changed and (statement in FOR_SOON or (statement in FOR_LATER and any(not each["delay"] for each in args))):
-            self.wakes = True
-        return changed
-
-
-def _order(row: Row) -> tuple[int, int, int]:
-    """The key of §6 in a row of ``dequeue``."""
-    return -row[4], row[8], row[7]
 
 
 class PostgresDatabase:
@@ -108,7 +57,7 @@ class PostgresDatabase:
         self._clock = clock or SystemClock()
         self._server_time = isinstance(self._clock, SystemClock) if server_time is None else server_time
         self._busy_timeout = busy_timeout_us / 1_000_000
-        self._begin = f"{BEGIN}; set local lock_timeout = {max(1, busy_timeout_us // 1000)}"
+        self._patience = f"set local lock_timeout = {max(1, busy_timeout_us // 1000)}"
         self.queue = queue
         self.address = Address(url)
         self._listening = self.address if listen is True else Address(listen) if listen else None
@@ -131,7 +80,9 @@ class PostgresDatabase:
         }
         # Short enough for any schema's name, and no two schemas share it. Never a payload: a channel is not a secret.
         self.channel = f"jobqueue:{queue}:{blake2s(self.schema.encode(), digest_size=6).hexdigest()}"
-        self._notify = f'notify "{self.channel}"' if notify else None
+        told = (f'notify "{self.channel}"',) if notify else ()
+        self.frame = Frame((BEGIN, self._patience), told)
+        self._lent = Frame((BEGIN,), told)  # Locks are waited for as the role says: the transaction is the caller's.
 
     # Opening and closing
 
@@ -174,14 +125,13 @@ class PostgresDatabase:
 
     def _written(self, work: Callable[[Transaction], T]) -> T:
         with self._pool.session() as session:
-            session.cursor.execute(self._begin)
-            tx = self._transaction(session.cursor)
+            tx = self.transaction(session, self.frame)
             try:
                 result = work(tx)
+                tx.commit()
             except BaseException:
-                self._roll_back(session)
+                tx.roll_back()
                 raise
-            self._commit(session, tx)
             return result
 
     def read(self, work: Callable[[Transaction], T]) -> T:
@@ -190,36 +140,37 @@ class PostgresDatabase:
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
         with self._pool.session() as session:
-            session.cursor.execute(BEGIN)
+            tx = self.transaction(session, Frame())
             try:
-                return work(self._transaction(session.cursor))
+                tx.begin()  # By itself: the rows of a read come in binary.
+                return work(tx)
             finally:
-                self._roll_back(session)
+                tx.roll_back()
 
     @contextmanager
     def own_transaction(self) -> Iterator[tuple[psycopg.Connection[Any], Transaction]]:
         self._require_usable()
         with ExitStack() as lent:
-            session = self._patiently(lambda: self._begun(lent))
+            session, tx = self._patiently(lambda: self._begun(lent))
             connection = self._inside.connection = session.connection
             try:
-                tx = self._transaction(session.cursor)
                 yield connection, MappedTransaction(tx, self.address.shown)
                 if connection.info.transaction_status is TransactionStatus.IDLE:
                     raise WrongUse("the transaction was ended inside the block; leave commit and rollback to it")
-                self._commit(session, tx)
+                tx.commit()
             except BaseException:
                 if os.getpid() == self._pid:  # Never in a child that was forked inside.
-                    self._roll_back(session)
+                    tx.roll_back()
                 raise
             finally:
                 self._inside.connection = None
 
-    def _begun(self, lent: ExitStack) -> Session:
-        """A session with a transaction open, over a connection that works. Locks are waited for as the role says."""
+    def _begun(self, lent: ExitStack) -> tuple[Session, PostgresTransaction]:
+        """A session with a transaction open, over a connection that works."""
         session = lent.enter_context(self._pool.extra_session())
-        session.cursor.execute(BEGIN)
-        return session
+        tx = self.transaction(session, self._lent)
+        tx.begin()
+        return session, tx
 
     def joined(self, connection: Any) -> JoinedDatabase:
         self._require_open()
@@ -229,29 +180,10 @@ class PostgresDatabase:
             )
         return JoinedDatabase(self, connection)
 
-    def _transaction(self, cursor: LibraryCursor) -> PostgresTransaction:
-        return PostgresTransaction(cursor, self._statements, None if self._server_time else self._clock.now_us())
-
-    def _commit(self, session: Session, tx: PostgresTransaction) -> None:
-        """Commit. Who waits for jobs is told by the commit itself: once, and not of what was rolled back."""
-        try:
-            session.cursor.execute(f"{self._notify}; commit" if tx.wakes and self._notify else "commit")
-        except psycopg.Error as error:
-            if session.connection.closed:
-                raise CommitUnknown from error
-            self._roll_back(session)
-            raise
-        except BaseException:
-            session.connection.close()  # Interrupted while the answer was on its way: the connection is of no more use.
-            raise
-
-    def _roll_back(self, session: Session) -> None:
-        """End the transaction, or else the connection, which comes to the same."""
-        try:
-            if session.connection.info.transaction_status is not TransactionStatus.IDLE:
-                session.cursor.execute("rollback")
-        except psycopg.Error:
-            session.connection.close()
+    def transaction(self, session: Session, frame: Frame | None) -> PostgresTransaction:
+        """A transaction of the library's own, or without a ``frame`` what it does inside one that is open."""
+        now_us = None if self._server_time else self._clock.now_us()
+        return PostgresTransaction(session, self._statements, now_us, frame)
 
     def _patiently(self, step: Callable[[], T]) -> T:
         """Do ``step``; after a deadlock or a lost connection again, in growing waits, up to the busy timeout."""
@@ -295,33 +227,6 @@ class PostgresDatabase:
             raise WrongUse("inside completing(), pass its connection as transaction=: this call is no part of it")
 
 
-class MappedTransaction:
-    """A transaction inside the caller's block, where the driver's errors are the caller's, but not these."""
-
-    def __init__(self, tx: PostgresTransaction, where: str) -> None:
-        self._tx = tx
-        self._where = where
-        self.now_us = tx.now_us
-
-    def rows(self, statement: str, args: Args) -> list[Row]:
-        return self._mapped(lambda: self._tx.rows(statement, args))
-
-    def run(self, statement: str, args: Args) -> int:
-        return self._mapped(lambda: self._tx.run(statement, args))
-
-    def run_many(self, statement: str, args: Sequence[Args]) -> int:
-        return self._mapped(lambda: self._tx.run_many(statement, args))
-
-    def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
-        return self._mapped(lambda: self._tx.claim(types, args))
-
-    def _mapped(self, step: Callable[[], T]) -> T:
-        try:
-            return step()
-        except psycopg.Error as error:
-            raise mapped(error, self._where) from error
-
-
 class JoinedDatabase:
     """The same table through the caller's connection and transaction, which are never committed or rolled back here.
 
@@ -345,13 +250,14 @@ class JoinedDatabase:
             raise mapped(error, self._home.address.shown) from error
 
     def _all_or_nothing(self, work: Callable[[Transaction], T]) -> T:
-        cursor = LibraryCursor(self._connection)
+        session = Session(self._connection)
+        cursor = session.cursor
         cursor.execute("savepoint jobqueue")  # Begins the transaction where none is open: the driver does so by itself.
         try:
-            tx = self._home._transaction(cursor)
+            tx = self._home.transaction(session, None)
             result = work(tx)
-            if tx.wakes and self._home._notify:
-                cursor.execute(self._home._notify)
+            if tx.wakes and self._home.frame.notify:
+                cursor.execute(*self._home.frame.notify)
         except BaseException:
             if self._connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
                 cursor.execute("rollback to savepoint jobqueue; release savepoint jobqueue")

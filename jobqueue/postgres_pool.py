@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +14,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from jobqueue.errors import InvalidArgument
-from jobqueue.postgres_values import LibraryCursor
+from jobqueue.postgres_values import LibraryCursor, MessageCursor
 
+Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
 AT_ONCE = 10  # Calls of one handle that may be in the database at the same time; more wait for their turn.
 DEFAULTS: dict[str, str | int] = {
     "connect_timeout": 10,
@@ -48,13 +50,27 @@ class Address:
 
 
 class Session:
-    """A connection and the cursor that the library uses on it."""
+    """A connection and the cursors that the library uses on it: for single statements, and for several in a message."""
 
-    __slots__ = ("connection", "cursor")
+    __slots__ = ("_ear", "_messages", "connection", "cursor")
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
         self.cursor = LibraryCursor(connection)
+        self._messages: MessageCursor | None = None
+        self._ear = Selector()
+        self._ear.register(connection.fileno(), selectors.EVENT_READ)
+
+    @property
+    def messages(self) -> MessageCursor:
+        if self._messages is None:
+            self._messages = MessageCursor(self.connection)
+        return self._messages
+
+    def silent(self) -> bool:
+        """Whether the server has said nothing since the last answer. To an idle session it says hardly more than that
+        it has ended; what is then sent is lost, and whether it was would not be known."""
+        return not self.connection.closed and not self._ear.select(0)
 
 
 class Pool:
@@ -76,16 +92,22 @@ class Pool:
     @contextmanager
     def extra_session(self) -> Iterator[Session]:
         """A session out of turn: for a block of the caller's, which may take its time."""
-        with self._lock:
-            session = self._idle.pop() if self._idle else None
-        if session is None:
-            session = Session(self._address.connect())
+        session = self._usable() or Session(self._address.connect())
         pid = os.getpid()
         try:
             yield session
         finally:
             if os.getpid() == pid:  # A child that was forked inside leaves its parent's connection alone.
                 self._take_back(session)
+
+    def _usable(self) -> Session | None:
+        """An idle session that is still of use."""
+        while True:
+            with self._lock:
+                session = self._idle.pop() if self._idle else None
+            if session is None or session.silent():
+                return session
+            session.connection.close()
 
     def _take_back(self, session: Session) -> None:
         usable = session.connection.info.transaction_status is TransactionStatus.IDLE

@@ -77,13 +77,13 @@ def _instant(value: int) -> str:
     return f'"{moment(value).isoformat()}"'
 
 
-def _span(value: int) -> str:
+def _hours(micros: int) -> str:
     """Hours, for they have no limit: version 14 cannot count microseconds beyond 32 bits."""
-    seconds, micros = divmod(value, 1_000_000)
-    return f'"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"'
+    seconds, micros = divmod(micros, 1_000_000)
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
 
 
-ELEMENTS: Mapping[type, Callable[[Any], str]] = {Instant: _instant, Span: _span}
+ELEMENTS: Mapping[type, Callable[[Any], str]] = {Instant: _instant, Span: lambda value: f'"{_hours(value)}"'}
 
 
 class _InstantDumper(Dumper):
@@ -93,6 +93,13 @@ class _InstantDumper(Dumper):
         return INT8.pack(obj - Y2000)
 
 
+class _InstantTextDumper(Dumper):
+    oid = OIDS["timestamptz"]
+
+    def dump(self, obj: int) -> bytes:
+        return moment(obj).isoformat().encode()
+
+
 class _SpanDumper(Dumper):
     format, oid = Format.BINARY, OIDS["interval"]
 
@@ -100,11 +107,25 @@ class _SpanDumper(Dumper):
         return INTERVAL.pack(obj, 0, 0)
 
 
+class _SpanTextDumper(Dumper):
+    oid = OIDS["interval"]
+
+    def dump(self, obj: int) -> bytes:
+        return _hours(obj).encode()
+
+
 class _IdDumper(Dumper):
     format, oid = Format.BINARY, OIDS["uuid"]
 
     def dump(self, obj: bytes) -> bytes:
         return obj
+
+
+class _IdTextDumper(Dumper):
+    oid = OIDS["uuid"]
+
+    def dump(self, obj: bytes) -> bytes:
+        return obj.hex().encode()
 
 
 class _InstantLoader(Loader):
@@ -122,6 +143,18 @@ class _IdLoader(Loader):
         return bytes(data)
 
 
+class _IdTextLoader(Loader):
+    def load(self, data: Buffer) -> bytes:
+        return bytes.fromhex(bytes(data).decode().replace("-", ""))
+
+
+class _InstantTextLoader(Loader):
+    def load(self, data: Buffer) -> int:
+        raise AssertionError(
+            "a statement that may be first or last gives microseconds: a session may write dates its way"
+        )
+
+
 class _JsonLoader(Loader):
     format = Format.BINARY
 
@@ -129,13 +162,31 @@ class _JsonLoader(Loader):
         return bytes(data).decode()
 
 
+class _JsonTextLoader(_JsonLoader):
+    format = Format.TEXT
+
+
 def _register(adapters: AdaptersMap) -> None:
-    adapters.register_dumper(Instant, _InstantDumper)
-    adapters.register_dumper(Span, _SpanDumper)
-    adapters.register_dumper(bytes, _IdDumper)
-    adapters.register_loader(OIDS["timestamptz"], _InstantLoader)
-    adapters.register_loader(OIDS["uuid"], _IdLoader)
-    adapters.register_loader(OIDS["json"], _JsonLoader)
+    dumpers: tuple[tuple[type, type[Dumper]], ...] = (
+        (Instant, _InstantDumper),
+        (Instant, _InstantTextDumper),
+        (Span, _SpanDumper),
+        (Span, _SpanTextDumper),
+        (bytes, _IdDumper),
+        (bytes, _IdTextDumper),
+    )
+    for kind, dumper in dumpers:
+        adapters.register_dumper(kind, dumper)
+    loaders: tuple[tuple[str, type[Loader]], ...] = (
+        ("timestamptz", _InstantLoader),
+        ("timestamptz", _InstantTextLoader),
+        ("uuid", _IdLoader),
+        ("uuid", _IdTextLoader),
+        ("json", _JsonLoader),
+        ("json", _JsonTextLoader),
+    )
+    for name, loader in loaders:
+        adapters.register_loader(OIDS[name], loader)
 
 
 _LIBRARY = AdaptersMap(psycopg.adapters)
@@ -144,6 +195,18 @@ _register(_LIBRARY)
 
 class LibraryCursor(psycopg.Cursor[Row]):
     """A cursor with the library's conversions, whatever its connection has been taught."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._library = AdaptersMap(_LIBRARY)
+        super().__init__(connection, row_factory=tuple_row)
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        return self._library
+
+
+class MessageCursor(psycopg.ClientCursor[Row]):
+    """A cursor whose statements may be several in one message: the driver writes the values into the text."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._library = AdaptersMap(_LIBRARY)

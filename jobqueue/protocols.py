@@ -14,20 +14,21 @@ Row = tuple[Any, ...]
 class Transaction(Protocol):
     """An open transaction. Statements are named, and are the same in both dialects.
 
-    Below this seam an id is 16 bytes, an instant or duration an integer of microseconds, JSON its text.
+    Below this seam an id is 16 bytes, an instant or duration an integer of microseconds, JSON its text. ``last`` says
+    that nothing follows whatever the answer is, so that the commit can be sent along; a claim is always the last.
     """
 
     @property
     def now_us(self) -> int | None:
         """The now of this call (spec §7); None means that the database's statement supplies it."""
 
-    def rows(self, statement: str, args: Args) -> list[Row]:
+    def rows(self, statement: str, args: Args, *, last: bool = False) -> list[Row]:
         """Run a statement and fetch its rows."""
 
-    def run(self, statement: str, args: Args) -> int:
+    def run(self, statement: str, args: Args, *, last: bool = False) -> int:
         """Run a statement that returns no rows; the number of rows that it changed."""
 
-    def run_many(self, statement: str, args: Sequence[Args]) -> int:
+    def run_many(self, statement: str, args: Sequence[Args], *, last: bool = False) -> int:
         """Run a statement once for each of ``args``; the number of rows that it changed in all."""
 
     def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:

@@ -139,7 +139,7 @@ class Queue:
             timeout=timeout,
             unique_key=unique_key,
         )
-        taken = self._commits.write(lambda tx: store.enqueue(tx, job), transaction)
+        taken = self._commits.write(lambda tx: store.enqueue(tx, job, alone=True), transaction)
         return values.id_text(job["id"]) if taken is None else _kept(taken, on_duplicate)
 
     def enqueue_many(
@@ -221,7 +221,7 @@ class Queue:
     def extend(self, job: Job, lease: Duration | None = None, *, transaction: Any = None) -> datetime:
         """Renew the lease (T-7, a heartbeat); the new end of it, never an earlier one. Raises LeaseLost."""
         lease_us = self._lease_us(lease)
-        reply = self._commits.write(lambda tx: store.extend(tx, job, lease_us), transaction)
+        reply = self._commits.write(lambda tx: store.extend(tx, job, lease_us, alone=True), transaction)
         if isinstance(reply, Lost):
             raise _lease_lost(job)
         return values.moment(reply.lease_expires_at_us)
@@ -272,9 +272,7 @@ class Queue:
         name = self.worker if worker is None else worker
         lease = self.lease_us if lease_us is None else values.whole(lease_us, "lease_us", 1, values.MAX_DURATION)
 
-        def claim(tx: Transaction) -> list[Job]:
-            return store.dequeue(tx, types, n, name, lease) if n else []
-
+        claim = partial(store.dequeue, types=types, n=n, worker=name, lease_us=lease) if n else None
         return self._commits.exchange(settlements, claim)
 
     def _settle(self, settlement: Settlement, transaction: Any) -> Settled:
@@ -346,7 +344,7 @@ class Queue:
         A running handler is told at its next heartbeat; its outcome is dropped.
         """
         key = values.id_bytes(id)
-        return self._commits.write(lambda tx: store.cancel(tx, key), transaction, sure=bool)
+        return self._commits.write(lambda tx: store.cancel(tx, key, alone=True), transaction, sure=bool)
 
     def requeue(self, id: str, *, transaction: Any = None) -> bool:
         """Start a dead or failed job afresh (T-10); False if it is neither. Raises DuplicateKey."""
@@ -535,7 +533,7 @@ def _kept(taken: KeyTaken, on_duplicate: OnDuplicate) -> str:
 
 def _all_or_none(tx: Transaction, new: list[NewJob], on_duplicate: OnDuplicate) -> list[KeyTaken | None]:
     """Raise at the first taken key unless it may be kept; raising inside the transaction undoes the whole batch."""
-    taken = store.enqueue_many(tx, new)
+    taken = store.enqueue_many(tx, new, alone=True)
     for held in taken:
         if held is not None and (on_duplicate == "raise" or held.holder is None):
             stored_here = any(values.id_text(job["id"]) == held.holder for job in new)

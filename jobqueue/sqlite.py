@@ -58,15 +58,15 @@ class SqliteTransaction:
         self._statements = statements
         self.now_us: int | None = now_us
 
-    def rows(self, statement: str, args: Args) -> list[Row]:
+    def rows(self, statement: str, args: Args, *, last: bool = False) -> list[Row]:
         text, values = positional(self._statements[statement])
         return self._connection.execute(text, values(args)).fetchall()
 
-    def run(self, statement: str, args: Args) -> int:
+    def run(self, statement: str, args: Args, *, last: bool = False) -> int:
         text, values = positional(self._statements[statement])
         return self._connection.execute(text, values(args)).rowcount
 
-    def run_many(self, statement: str, args: Iterable[Args]) -> int:
+    def run_many(self, statement: str, args: Iterable[Args], *, last: bool = False) -> int:
         text, values = positional(self._statements[statement])
         return self._connection.executemany(text, map(values, args)).rowcount
 

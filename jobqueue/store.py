@@ -58,26 +58,30 @@ class Filter:
     unique_key: str | None = None
 
 
-def enqueue(tx: Transaction, job: NewJob) -> KeyTaken | None:
-    """T-1. None means stored; the constraint decides, and only then is the holder looked up."""
+def enqueue(tx: Transaction, job: NewJob, *, alone: bool = False) -> KeyTaken | None:
+    """T-1. None means stored; the constraint decides, and only then is the holder looked up.
+
+    ``alone``, here and below: this is all that its transaction does.
+    """
     args = {**job, "now": tx.now_us}
     key = job["unique_key"]
+    if key is None:
+        tx.run("enqueue", args, last=alone)  # Refused by its own id only: then an earlier try has stored it.
+        return None
     for _ in range(3):  # The holder may end between the refused insert and the look: then the key is free again.
         if tx.run("enqueue", args) == 1 or tx.rows("exists", {"id": job["id"]}):
             return None
-        assert key is not None, "only a unique key or the job's own id can refuse an insert"
         holder = tx.rows("key_holder", {"unique_key": key})
         if holder:
             return KeyTaken(key, id_text(holder[0][0]))
-    assert key is not None
     return KeyTaken(key, None)
 
 
-def enqueue_many(tx: Transaction, jobs: Sequence[NewJob]) -> list[KeyTaken | None]:
+def enqueue_many(tx: Transaction, jobs: Sequence[NewJob], *, alone: bool = False) -> list[KeyTaken | None]:
     """T-1 for each, in order. Jobs without a unique key cannot be refused, so they go in as one batch."""
     if all(job["unique_key"] is None for job in jobs):
         now_us = tx.now_us
-        tx.run_many("enqueue", [{**job, "now": now_us} for job in jobs])
+        tx.run_many("enqueue", [{**job, "now": now_us} for job in jobs], last=alone)
         return [None] * len(jobs)
     return [enqueue(tx, job) for job in jobs]
 
@@ -102,17 +106,18 @@ def _wanted(tx: Transaction, types: Collection[str] | None) -> tuple[str, ...]:
     return tuple(row[0] for row in tx.rows("waiting_types", {})) if types is None else tuple(types)
 
 
-def settle(tx: Transaction, settlement: Settlement, backoff: Backoff, draw: float) -> Reply:
+def settle(tx: Transaction, settlement: Settlement, backoff: Backoff, draw: float, *, alone: bool = False) -> Reply:
     """T-3 to T-6: one compare-and-set on (id, fence, worker). Nothing changed: the lease is lost (G-3)."""
     decision = transitions.decide(settlement, backoff, draw)
-    return SETTLED[decision.event] if tx.run(*_writing(tx, settlement.job, decision)) else LOST
+    return SETTLED[decision.event] if tx.run(*_writing(tx, settlement.job, decision), last=alone) else LOST
 
 
 def settle_many(
-    tx: Transaction, settlements: Sequence[Settlement], backoff: Backoff, draws: Sequence[float]
+    tx: Transaction, settlements: Sequence[Settlement], backoff: Backoff, draws: Sequence[float], *, alone: bool = False
 ) -> list[Reply]:
     """settle for each, in order, each answered by itself."""
-    return [settle(tx, settlement, backoff, draw) for settlement, draw in zip(settlements, draws, strict=True)]
+    alone = alone and len(settlements) == 1
+    return [settle(tx, each, backoff, draw, alone=alone) for each, draw in zip(settlements, draws, strict=True)]
 
 
 def settle_held(
@@ -157,9 +162,9 @@ def settled_as(tx: Transaction, settlement: Settlement, backoff: Backoff, draw: 
     raise LookupError(f"the job is now {status} with fence {fence}")
 
 
-def extend(tx: Transaction, job: Job, lease_us: int) -> Extended | Lost:
+def extend(tx: Transaction, job: Job, lease_us: int, *, alone: bool = False) -> Extended | Lost:
     """T-7."""
-    rows = tx.rows("extend", {**_holder(tx, job), "lease": lease_us})
+    rows = tx.rows("extend", {**_holder(tx, job), "lease": lease_us}, last=alone)
     return Extended(rows[0][0]) if rows else LOST
 
 
@@ -192,9 +197,9 @@ def sweep(tx: Transaction, looked: Iterable[tuple[Expired, float]], backoff: Bac
     return swept
 
 
-def cancel(tx: Transaction, id: bytes) -> bool:
+def cancel(tx: Transaction, id: bytes, *, alone: bool = False) -> bool:
     """T-9."""
-    return tx.run("cancel", {"id": id, "error": transitions.CANCELLED, "now": tx.now_us}) == 1
+    return tx.run("cancel", {"id": id, "error": transitions.CANCELLED, "now": tx.now_us}, last=alone) == 1
 
 
 def requeue(tx: Transaction, id: bytes) -> bool | KeyTaken:

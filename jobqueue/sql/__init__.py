@@ -31,10 +31,10 @@ def for_queue(dialect: str, queue: str) -> dict[str, str]:
 
 @cache
 def positional(text: str) -> tuple[str, Callable[[Mapping[str, Any]], Values]]:
-    """An SQLite statement with ? for its named parameters, and what takes their values, in order, from arguments by name.
+    """An SQLite statement with ? for its named parameters, and what takes their values from arguments by name.
 
-    SQLite's driver looks every named parameter up again for every row; those by position cost half as much. They have no
-    numbers, and a value that is needed twice is given twice: from Python 3.12 on the driver takes ?1 for a name.
+    SQLite's driver looks every named parameter up again for every row; those by position cost half as much. They have
+    no numbers, and a value that is needed twice is given twice: from Python 3.12 on the driver takes ?1 for a name.
     """
     text = _COMMENT.sub("", text)
     return _PARAMETER.sub("?", text), _taking(_PARAMETER.findall(text))

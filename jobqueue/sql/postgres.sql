@@ -5,7 +5,8 @@
 --
 -- Differs throughout: the table is named with its schema, so that a caller's search_path cannot lead elsewhere; now is
 -- the server's statement_timestamp() unless a test gives one (§7); ids are uuid, instants timestamptz, durations
--- interval, which postgres_values.py turns into bytes and microseconds; no index can be named, so each is one that the
+-- interval, which postgres_values.py turns into bytes and microseconds, or the statement itself where its rows may come
+-- as text (postgres_transaction.py); no index can be named, so each is one that the
 -- planner has no cheaper way around.
 
 -- name: schema
@@ -197,8 +198,10 @@ $$;
 
 -- name: dequeue
 -- T-2 for up to n jobs: the function above. The order of its rows is not defined: the caller sorts.
-select id, fence, worker, type, priority, attempts, max_attempts, seq, scheduled_at, created_at, started_at,
-    lease_expires_at, timeout, unique_key, error, payload
+select uuid_send(id), fence, worker, type, priority, attempts, max_attempts, seq,
+    (extract(epoch from scheduled_at) * 1000000)::bigint, (extract(epoch from created_at) * 1000000)::bigint,
+    (extract(epoch from started_at) * 1000000)::bigint, (extract(epoch from lease_expires_at) * 1000000)::bigint,
+    timeout, unique_key, error, payload::text
 from "{schema}"."{queue}:dequeue" (%(types)s::json, %(n)s, %(worker)s, %(lease)s, %(now)s);
 
 -- name: waiting_types
@@ -295,7 +298,7 @@ where seq = %(seq)s and id = %(id)s and fence = %(fence)s and worker = %(worker)
 update "{schema}"."{queue}" set
     lease_expires_at = greatest(lease_expires_at, coalesce(%(now)s, statement_timestamp()) + %(lease)s)
 where seq = %(seq)s and id = %(id)s and fence = %(fence)s and worker = %(worker)s and status = 'running'
-returning lease_expires_at;
+returning (extract(epoch from lease_expires_at) * 1000000)::bigint;
 
 -- name: settled_as
 -- What became of a claim whose settlement's commit got no answer (spec §5, unknown outcomes).
@@ -305,7 +308,7 @@ for no key update;
 
 -- name: expired
 -- The look of T-8.
-select id, seq, fence, lease_expires_at, attempts, max_attempts
+select id, seq, fence, (extract(epoch from lease_expires_at) * 1000000)::bigint, attempts, max_attempts
 from "{schema}"."{queue}"
 where status = 'running' and lease_expires_at <= coalesce(%(now)s, statement_timestamp())
 order by lease_expires_at
@@ -337,7 +340,9 @@ where id = %(id)s and status in ('pending', 'failed', 'running');
 -- name: requeue_look
 -- What T-10 decides from.
 -- Differs: it locks the row, for here others can write between the look and the update.
-select attempts, scheduled_at, created_at, unique_key, fence from "{schema}"."{queue}"
+select attempts, (extract(epoch from scheduled_at) * 1000000)::bigint, (extract(epoch from created_at) * 1000000)::bigint,
+    unique_key, fence
+from "{schema}"."{queue}"
 where id = %(id)s and status in ('dead', 'failed')
 for no key update;
 

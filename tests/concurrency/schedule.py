@@ -133,17 +133,17 @@ class _Statements:
     def now_us(self) -> int | None:
         return self._inner.now_us
 
-    def rows(self, statement: str, args: Args) -> list[Row]:
+    def rows(self, statement: str, args: Args, *, last: bool = False) -> list[Row]:
         self._stops.stop()
-        return self._inner.rows(statement, args)
+        return self._inner.rows(statement, args, last=last)
 
-    def run(self, statement: str, args: Args) -> int:
+    def run(self, statement: str, args: Args, *, last: bool = False) -> int:
         self._stops.stop()
-        return self._inner.run(statement, args)
+        return self._inner.run(statement, args, last=last)
 
-    def run_many(self, statement: str, args: Sequence[Args]) -> int:
+    def run_many(self, statement: str, args: Sequence[Args], *, last: bool = False) -> int:
         self._stops.stop()
-        return self._inner.run_many(statement, args)
+        return self._inner.run_many(statement, args, last=last)
 
     def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
         self._stops.stop()

@@ -125,7 +125,7 @@ def test_b34_b35_nothing_ends_a_transaction_that_it_did_not_begin(path: str, mod
             assert queue.requeue(dead, transaction=connection)
             assert connection.in_transaction
             assert [row(queue, id) for id in (dead, failed, pending)] == before
-            getattr(connection, ending)()
+            connection.close() if ending == "close" else connection.execute(ending)
             with closing(sqlite3.connect(path)) as reader:
                 stored = reader.execute("select count(*) from orders").fetchone()
             assert (stored, len(queue.list(type="new"))) == (((1,), 3) if ending == "commit" else ((0,), 0))

@@ -13,7 +13,6 @@ import pytest
 
 from jobqueue import DatabaseUnavailable, LeaseLost, Queue, Status
 from jobqueue.clock import SystemClock
-from jobqueue.protocols import Transaction
 from tests.postgres.conftest import OpenPostgres, OpenSession, until, waits_for_lock
 
 ISOLATIONS = ["read committed", "repeatable read", "serializable"]
@@ -59,19 +58,18 @@ def test_claims_and_settlements_under_a_strict_default_meet_no_serialization_fai
 
 @pytest.mark.direct
 def test_own_transactions_are_read_committed(role_url: str) -> None:
-    seen = []
-
-    def look(tx: Transaction) -> None:
-        cursor = tx._cursor  # type: ignore[attr-defined]
-        cursor.execute("show transaction_isolation")
-        seen.append(cursor.fetchone()[0])
-
     with Queue.open(role_url) as queue:
-        queue.database.write(look)
-        queue.database.read(look)
-        with queue.database.own_transaction() as (connection, _):
-            seen.append(connection.execute("show transaction_isolation").fetchone()[0])
-    assert seen == ["read committed"] * 3
+        database = queue.database
+        statements: dict[str, str] = database._statements  # type: ignore[attr-defined]
+        statements["isolation"] = "show transaction_isolation"
+        seen = [
+            database.write(lambda tx: tx.rows("isolation", {})),
+            database.write(lambda tx: tx.rows("isolation", {}, last=True)),
+            database.read(lambda tx: tx.rows("isolation", {})),
+        ]
+        with database.own_transaction() as (connection, tx):
+            seen += [connection.execute("show transaction_isolation").fetchall(), tx.rows("isolation", {})]
+    assert seen == [[("read committed",)]] * 5
 
 
 def test_b05_a_stale_holder_that_waited_for_the_sweep_finds_its_lease_lost(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobqueue import DatabaseUnavailable, Job, LeaseLost, OutcomeUnknown, Queue, Status
+from jobqueue import DatabaseUnavailable, Job, LeaseLost, OutcomeUnknown, Queue, Settled, Status
 from tests.postgres.conftest import OpenPostgres, OpenSession, until, waits_for_lock
 from tests.postgres.proxy import Proxy
 from tests.servers import Server
@@ -92,13 +92,44 @@ def test_a_commit_that_the_server_is_still_at_is_waited_for(
 ) -> None:
     """The client lost its connection, the server did not: a look that did not wait would see the job running still."""
     observer = session(autocommit=True)
-    proxy.cut(COMMIT, "late")
+    queue.enqueue("t")
+    another = queue.dequeue()
+    assert another is not None
+    proxy.cut("^Q....commit", "late")  # Of several jobs: their commit is a message of its own.
     with ThreadPoolExecutor(1) as threads:
-        completing = threads.submit(queue.complete, job, 1)
+        completing = threads.submit(queue.complete_many, [(job, 1), (another, 2)])
         until(lambda: waits_for_lock(observer))
         proxy.let_go.set()
-        completing.result()
-    assert queue.counts()[Status.COMPLETED] == 1
+        assert completing.result() == [Settled(Status.COMPLETED)] * 2
+    assert queue.counts()[Status.COMPLETED] == 2
+
+
+@pytest.mark.parametrize(
+    ("settle", "status"),
+    [
+        (lambda queue, job: queue.complete(job), Status.COMPLETED),
+        (lambda queue, job: queue.fail(job, "e"), Status.FAILED),
+        (lambda queue, job: queue.release(job, begun=False), Status.PENDING),
+        (lambda queue, job: queue.enqueue("late"), Status.RUNNING),
+    ],
+    ids=["complete", "fail", "release", "enqueue"],
+)
+def test_a_message_that_comes_after_its_second_try_changes_nothing(
+    queue: Queue, proxy: Proxy, job: Job, session: OpenSession, settle: Callable[[Queue, Job], None], status: Status
+) -> None:
+    """A pooler brings it about: the whole call, commit and all, reaches the server when it has been made again."""
+    proxy.cut(COMMIT, "late")
+    settle(queue, job)
+    before = queue.list(payloads=True)
+    proxy.let_go.set()
+    until(lambda: _all_idle(session(autocommit=True)))
+    assert queue.list(payloads=True) == before
+    assert next(view.status for view in before if view.id == job.id) is status
+
+
+def _all_idle(observer: Any) -> bool:
+    query = "select count(*) from pg_stat_activity where state not like 'idle%' and pid <> pg_backend_pid()"
+    return bool(observer.execute(query).fetchone()[0] == 0)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
