@@ -16,7 +16,8 @@ from jobqueue.backoff import Backoff
 from jobqueue.clock import Clock
 from jobqueue.errors import DatabaseUnavailable, OutcomeUnknown
 from jobqueue.protocols import CommitUnknown, Database, Transaction
-from jobqueue.types import Complete, Exchange, Job, Reply, Settlement
+from jobqueue.store import Claim
+from jobqueue.types import Complete, Exchange, Reply, Settlement
 
 T = TypeVar("T")
 Settling = Callable[[Transaction, Sequence[Settlement], Backoff, Sequence[float]], list[Reply] | None]
@@ -67,24 +68,36 @@ class Commits:
             raise OutcomeUnknown("the connection was lost at commit; the call may have happened already") from why
         return reply
 
-    def exchange(self, settlements: Sequence[Settlement], claim: Callable[[Transaction], list[Job]] | None) -> Exchange:
+    def exchange(self, settlements: Sequence[Settlement], claim: Claim | None) -> Exchange:
         """Settle, then claim, in one transaction; each settlement is answered by itself."""
         draws = [self._clock.draw() for _ in settlements]
-
-        def work(settle: Settling, tx: Transaction) -> Exchange:
-            replies = settle(tx, settlements, self._backoff, draws)
-            if replies is None:
-                raise _SomeLost
-            return Exchange(replies, claim(tx) if claim else [])
-
-        one_by_one = partial(store.settle_many, alone=claim is None)
         try:
-            if len(settlements) > 1:
-                with suppress(_SomeLost):
-                    return self._database.write(partial(work, store.settle_held))
-            return self._database.write(partial(work, one_by_one))
+            if len(settlements) == 1:
+                return self._database.write(partial(self._exchange_one, settlements[0], draws[0], claim))
+            with suppress(_SomeLost):
+                return self._database.write(partial(self._exchange_many, store.settle_held, settlements, draws, claim))
+            return self._database.write(partial(self._exchange_many, store.settle_many, settlements, draws, claim))
         except CommitUnknown as unknown:
             return self._resolved(settlements, draws, unknown)
+
+    def _exchange_one(self, settlement: Settlement, draw: float, claim: Claim | None, tx: Transaction) -> Exchange:
+        if claim is None:
+            return Exchange([store.settle(tx, settlement, self._backoff, draw, alone=True)], [])
+        reply, jobs = store.settle_and_dequeue(tx, settlement, self._backoff, draw, claim)
+        return Exchange([reply], jobs)
+
+    def _exchange_many(
+        self,
+        settle: Settling,
+        settlements: Sequence[Settlement],
+        draws: Sequence[float],
+        claim: Claim | None,
+        tx: Transaction,
+    ) -> Exchange:
+        replies = settle(tx, settlements, self._backoff, draws)
+        if replies is None:
+            raise _SomeLost
+        return Exchange(replies, store.dequeue(tx, claim) if claim else [])
 
     def _resolved(self, settlements: Sequence[Settlement], draws: Sequence[float], why: CommitUnknown) -> Exchange:
         """Each settlement looks at its row, and is tried again if it has not happened.

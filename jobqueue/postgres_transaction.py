@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -21,6 +21,7 @@ from jobqueue.protocols import Args, CommitUnknown, Row
 from jobqueue.values import types_text
 
 T = TypeVar("T")
+Bound: TypeAlias = tuple[str, dict[str, object]]
 BEGIN = "begin isolation level read committed"
 FOR_SOON = frozenset({"enqueue", "requeue"})
 FOR_LATER = frozenset({"release", "retry", "sweep_retry"})
@@ -56,7 +57,7 @@ class PostgresTransaction:
         self.wakes = False  # Whether it makes a job claimable, so that those who wait for jobs are to be told.
 
     def rows(self, statement: str, args: Args, *, last: bool = False) -> list[Row]:
-        self._execute(self._statements[statement], typed(args), last=last)
+        self._execute([(self._statements[statement], typed(args))], last=last)
         return self._answer.fetchall()
 
     def run(self, statement: str, args: Args, *, last: bool = False) -> int:
@@ -67,9 +68,9 @@ class PostgresTransaction:
             return 0
         wakes = _wakes(statement, args)
         if len(args) == 1:
-            self._execute(self._statements[statement], typed(args[0]), wakes=wakes, last=last)
+            self._execute([(self._statements[statement], typed(args[0]))], wakes=wakes, last=last)
         elif many := self._statements.get(f"{statement}_many"):
-            self._execute(many, columns(many, args), wakes=wakes, last=last)
+            self._execute([(many, columns(many, args))], wakes=wakes, last=last)
         else:
             self.begin()
             self._answer = self._session.cursor
@@ -80,9 +81,17 @@ class PostgresTransaction:
 
     def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
         """Found and marked in one statement, for others may write at the same time."""
-        rows = self.rows("dequeue", {"types": types_text(types), **args}, last=True)
-        rows.sort(key=_order)
-        return rows
+        return sorted(self.rows("dequeue", {"types": types_text(types), **args}, last=True), key=_order)
+
+    def run_and_claim(self, statement: str, args: Args, types: tuple[str, ...], claim: Args) -> tuple[int, list[Row]]:
+        if self._frame is None:
+            return self.run(statement, args), self.claim(types, claim)
+        wanted = typed({"types": types_text(types), **claim})
+        both = [(self._statements[statement], typed(args)), (self._statements["dequeue"], wanted)]
+        self._execute(both, wakes=_wakes(statement, [args]), last=True)
+        changed = self._answer.rowcount
+        self._answer.nextset()
+        return changed, sorted(self._answer.fetchall(), key=_order)
 
     def begin(self) -> None:
         """Begin, if that has not been done."""
@@ -94,7 +103,7 @@ class PostgresTransaction:
         """Commit, unless that is done, or nothing was begun. Who waits for jobs is told by the commit itself."""
         if self._begun and not self._ended:
             self._ended = True
-            self._send(self._session.cursor, "; ".join(self._closing(self.wakes)), None)
+            self._send(self._session.cursor, "; ".join(self._closing(self.wakes)))
 
     def roll_back(self) -> None:
         """End the transaction, or else the connection, which comes to the same."""
@@ -108,32 +117,33 @@ class PostgresTransaction:
     def _closing(self, wakes: bool) -> tuple[str, ...]:
         return (*(self._frame.notify if wakes and self._frame else ()), "commit")
 
-    def _execute(self, text: str, args: dict[str, object], *, wakes: bool = False, last: bool = False) -> None:
-        """Execute one statement, with the begin before it where it is the first and the commit behind the last."""
+    def _execute(self, statements: Sequence[Bound], *, wakes: bool = False, last: bool = False) -> None:
+        """Execute statements, with the begin before the first of the transaction and the commit behind the last.
+
+        The answer is then that of the first one here.
+        """
         assert not self._ended, "nothing follows the last statement"
         before = () if self._begun or self._frame is None else self._frame.opening
         after = self._closing(wakes or self.wakes) if last and self._frame is not None else ()
         self._begun = True
         if not before and not after:
+            [(text, args)] = statements
             self._answer = self._session.cursor
             self._answer.execute(text, args, prepare=False, binary=True)
             return
-        self._answer = self._session.messages
-        message = "; ".join((*before, text.rstrip().removesuffix(";"), *after))
-        if after:
-            self._ended = True
-            self._send(self._answer, message, args)
-        else:
-            self._answer.execute(message, args)
+        self._answer = messages = self._session.messages
+        bound = [messages.mogrify(text, args).rstrip().removesuffix(";") for text, args in statements]
+        self._ended = bool(after)
+        self._send(messages, "; ".join((*before, *bound, *after)))
         for _ in before:
-            self._answer.nextset()
+            messages.nextset()
 
-    def _send(self, cursor: psycopg.Cursor[Row], message: str, args: dict[str, object] | None) -> None:
-        """Send a message that commits. If its answer does not come, nobody knows."""
+    def _send(self, cursor: psycopg.Cursor[Row], message: str) -> None:
+        """Send a message. If it commits and its answer does not come, nobody knows."""
         try:
-            cursor.execute(message, args)
+            cursor.execute(message)
         except psycopg.Error as error:
-            if self._session.connection.closed:
+            if self._ended and self._session.connection.closed:
                 raise CommitUnknown from error
             raise
         except BaseException:
@@ -170,6 +180,9 @@ class MappedTransaction:
 
     def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
         return self._mapped(lambda: self._tx.claim(types, args))
+
+    def run_and_claim(self, statement: str, args: Args, types: tuple[str, ...], claim: Args) -> tuple[int, list[Row]]:
+        return self._mapped(lambda: self._tx.run_and_claim(statement, args, types, claim))
 
     def _mapped(self, step: Callable[[], T]) -> T:
         try:

@@ -38,6 +38,9 @@ class Transaction(Protocol):
         scheduled_at, created_at, started_at, lease_expires_at, timeout, unique_key, error, payload.
         """
 
+    def run_and_claim(self, statement: str, args: Args, types: tuple[str, ...], claim: Args) -> tuple[int, list[Row]]:
+        """run, then claim, whatever the first one changed: the whole transaction can then be one message."""
+
 
 class Database(Protocol):
     """Where one queue's table lives."""

@@ -16,7 +16,7 @@ from jobqueue.clock import Clock, SystemClock
 from jobqueue.commits import Commits, never
 from jobqueue.errors import DuplicateKey, InvalidArgument, LeaseLost, WrongUse
 from jobqueue.protocols import CommitUnknown, Database, Transaction, Wakeup
-from jobqueue.store import Filter, KeyTaken, NewJob
+from jobqueue.store import Claim, Filter, KeyTaken, NewJob
 from jobqueue.transitions import Event, sources
 from jobqueue.types import (
     TERMINAL,
@@ -176,8 +176,8 @@ class Queue:
         values.whole(n, "n", 1, values.MAX_INT32)
         wanted = values.types(types) or None
         name = self.worker if worker is None else values.text(worker, "worker", values.TYPE_LIMIT)
-        lease_us = self._lease_us(lease)
-        return self._commits.write(lambda tx: store.dequeue(tx, wanted, n, name, lease_us))
+        claim = Claim(wanted, n, name, self._lease_us(lease))
+        return self._commits.write(lambda tx: store.dequeue(tx, claim))
 
     # The holder's operations (T-3 to T-7)
 
@@ -272,8 +272,7 @@ class Queue:
         name = self.worker if worker is None else worker
         lease = self.lease_us if lease_us is None else values.whole(lease_us, "lease_us", 1, values.MAX_DURATION)
 
-        claim = partial(store.dequeue, types=types, n=n, worker=name, lease_us=lease) if n else None
-        return self._commits.exchange(settlements, claim)
+        return self._commits.exchange(settlements, Claim(types, n, name, lease) if n else None)
 
     def _settle(self, settlement: Settlement, transaction: Any) -> Settled:
         if transaction is None:

@@ -78,6 +78,9 @@ class SqliteTransaction:
             assert marked == len(found), "under the write lock a job that was found due stays due"
         return found
 
+    def run_and_claim(self, statement: str, args: Args, types: tuple[str, ...], claim: Args) -> tuple[int, list[Row]]:
+        return self.run(statement, args), self.claim(types, claim)
+
     def _due(self, types: tuple[str, ...], args: Args) -> list[Row]:
         """Up to n due jobs, in order. Of one type the first n that are claimable are mostly due: then they are it."""
         if len(types) == 1:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from jobqueue import transitions
 from jobqueue.backoff import Backoff
@@ -58,6 +58,15 @@ class Filter:
     unique_key: str | None = None
 
 
+class Claim(NamedTuple):
+    """What a dequeue asks for. ``types`` None means every type."""
+
+    types: Collection[str] | None
+    n: int
+    worker: str
+    lease_us: int
+
+
 def enqueue(tx: Transaction, job: NewJob, *, alone: bool = False) -> KeyTaken | None:
     """T-1. None means stored; the constraint decides, and only then is the holder looked up.
 
@@ -86,12 +95,17 @@ def enqueue_many(tx: Transaction, jobs: Sequence[NewJob], *, alone: bool = False
     return [enqueue(tx, job) for job in jobs]
 
 
-def dequeue(tx: Transaction, types: Collection[str] | None, n: int, worker: str, lease_us: int) -> list[Job]:
-    """T-2 for up to ``n`` jobs, in order (§6). ``types`` None means every type."""
-    wanted = _wanted(tx, types)
-    if not wanted:
-        return []
-    rows = tx.claim(wanted, {"n": n, "worker": worker, "lease": lease_us, "now": tx.now_us})
+def dequeue(tx: Transaction, claim: Claim) -> list[Job]:
+    """T-2 for up to ``n`` jobs, in order (§6)."""
+    types = _wanted(tx, claim.types)
+    return _jobs(tx.claim(types, _claiming(tx, claim))) if types else []
+
+
+def _claiming(tx: Transaction, claim: Claim) -> Args:
+    return {"n": claim.n, "worker": claim.worker, "lease": claim.lease_us, "now": tx.now_us}
+
+
+def _jobs(rows: Iterable[Row]) -> list[Job]:
     return [Job(id_text(row[0]), *row[1:]) for row in rows]
 
 
@@ -113,11 +127,10 @@ def settle(tx: Transaction, settlement: Settlement, backoff: Backoff, draw: floa
 
 
 def settle_many(
-    tx: Transaction, settlements: Sequence[Settlement], backoff: Backoff, draws: Sequence[float], *, alone: bool = False
+    tx: Transaction, settlements: Sequence[Settlement], backoff: Backoff, draws: Sequence[float]
 ) -> list[Reply]:
     """settle for each, in order, each answered by itself."""
-    alone = alone and len(settlements) == 1
-    return [settle(tx, each, backoff, draw, alone=alone) for each, draw in zip(settlements, draws, strict=True)]
+    return [settle(tx, settlement, backoff, draw) for settlement, draw in zip(settlements, draws, strict=True)]
 
 
 def settle_held(
@@ -134,6 +147,18 @@ def settle_held(
         if tx.run_many(statement, args) != len(args):
             return None
     return [SETTLED[decision.event] for decision in decisions]
+
+
+def settle_and_dequeue(
+    tx: Transaction, settlement: Settlement, backoff: Backoff, draw: float, claim: Claim
+) -> tuple[Reply, list[Job]]:
+    """settle for one, then dequeue."""
+    if claim.types is None:  # What is settled may be of a type that none is waiting of.
+        return settle(tx, settlement, backoff, draw), dequeue(tx, claim)
+    decision = transitions.decide(settlement, backoff, draw)
+    writing = _writing(tx, settlement.job, decision)
+    changed, rows = tx.run_and_claim(*writing, tuple(claim.types), _claiming(tx, claim))
+    return SETTLED[decision.event] if changed else LOST, _jobs(rows)
 
 
 def _writing(tx: Transaction, job: Job, decision: Decision) -> tuple[str, Args]:

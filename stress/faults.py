@@ -135,6 +135,9 @@ class Stale:
         worker, now, until = args["worker"], args["now"], args["now"] + args["lease"]
         return [(*row[:2], worker, *row[3:10], now, until, *row[12:]) for row in found]
 
+    def run_and_claim(self, statement: str, args: Args, types: tuple[str, ...], claim: Args) -> tuple[int, list[Row]]:
+        return self._tx.run(statement, args), self.claim(types, claim)
+
 
 FAULTS = {
     fault.name: fault

@@ -102,106 +102,136 @@ select 1 from "{schema}"."{queue}" where id = %(id)s;
 -- Differs: it is a function, made with the schema, and called by 'dequeue': planning this anew for each call costs
 -- three times what running it does, and a plan that the server keeps for a function needs no state of the session, so
 -- that poolers do not mind. Its settings leave the planner one plan, whatever the statistics say or do not say.
--- Differs: it marks the jobs, too. Two statements would have two snapshots, and what the first found due the second
--- might not see.
+-- Differs: it marks the jobs, too, and its rows are what the library reads, ids as bytes and instants in microseconds:
+-- outside, that would be planned each time.
+-- Differs: it looks first at the first n claimable jobs of a single type, as 'first' does on SQLite. If all of them are
+-- due they are the ones, and if none of them is locked the walk is spared.
 -- Differs: a job that another transaction has locked is passed over (§6), so looking at n due jobs is not enough: all n
 -- may be locked. 'wave' looks, without locking, at the next candidates in order: n of them, then twice as many, and so
--- on; 'picked' locks them one by one, and stops at n. So the rows that are claimed are locked, once, and no others; the
+-- on; the last part locks them one by one, and stops at n. So the rows that are claimed are locked, once, and no others; the
 -- next wave is computed only if one came short. Both the lock and the update test again what the look
 -- had found. They say 'not in', because with 'in' the planner may read all of the claim's index to find one seq there.
-create function "{schema}"."{queue}:dequeue" (types json, n bigint, worker text, lease interval, now timestamptz)
-returns setof "{schema}"."{queue}" language plpgsql
+create function "{schema}"."{queue}:dequeue" (types json, n bigint, holder text, lease interval, now timestamptz)
+returns table (
+    id bytea, fence bigint, worker text, type text, priority smallint, attempts integer, max_attempts integer, seq bigint,
+    scheduled_at bigint, created_at bigint, started_at bigint, lease_expires_at bigint, timeout bigint, unique_key text,
+    error text, payload text
+) language plpgsql
 set search_path = pg_catalog set plan_cache_mode = force_generic_plan set jit = off
 set enable_seqscan = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
+declare
+    due_at constant timestamptz := coalesce($5, statement_timestamp());
+    heads bigint[];
+    latest timestamptz;
+    chosen bigint[];
 begin
+    if json_array_length($1) = 1 then
+        select array_agg(head.seq), max(head.scheduled_at) into heads, latest
+        from (
+            select job.seq, job.scheduled_at from "{schema}"."{queue}" as job
+            where job.type = $1 ->> 0 and job.status in ('pending', 'failed')
+            order by job.priority desc, job.scheduled_at, job.seq
+            limit $2
+        ) as head;
+        if latest is null or latest <= due_at then
+            chosen := array(
+                select job.seq from "{schema}"."{queue}" as job
+                where job.seq = any (heads) and job.status not in ('running', 'completed', 'dead')
+                    and job.scheduled_at <= due_at
+                for no key update skip locked
+            );
+        end if;
+    end if;
+    if chosen is null or cardinality(chosen) < cardinality(heads) then
+        chosen := array(
+            with recursive
+            wanted (type) as (
+                select value from json_array_elements_text($1) as value
+            ),
+            level (type, priority) as (
+                select
+                    wanted.type,
+                    (
+                        select head.priority from "{schema}"."{queue}" as head
+                        where head.type = wanted.type and head.status in ('pending', 'failed')
+                        order by head.priority desc limit 1
+                    )
+                from wanted
+                union all
+                select
+                    level.type,
+                    (
+                        select head.priority from "{schema}"."{queue}" as head
+                        where head.type = level.type and head.priority < level.priority
+                            and head.status in ('pending', 'failed')
+                        order by head.priority desc limit 1
+                    )
+                from level
+                where level.priority is not null
+            ),
+            wave (seqs, priority, scheduled_at, seq, size, more) as (
+                select '{}'::bigint[], 32767::smallint, '-infinity'::timestamptz, 0::bigint, $2, true
+                union all
+                select next.seqs, next.priority, next.scheduled_at, next.seq, wave.size * 2, next.found = wave.size
+                from wave cross join lateral (
+                    select
+                        array_agg(due.seq order by due.priority desc, due.scheduled_at, due.seq),
+                        min(due.priority),
+                        (array_agg(due.scheduled_at order by due.priority, due.scheduled_at desc, due.seq desc))[1],
+                        (array_agg(due.seq order by due.priority, due.scheduled_at desc, due.seq desc))[1],
+                        count(*)
+                    from (
+                        select probe.priority, probe.scheduled_at, probe.seq
+                        from level cross join lateral (
+                            select candidate.priority, candidate.scheduled_at, candidate.seq
+                            from "{schema}"."{queue}" as candidate
+                            where candidate.type = level.type and candidate.priority = level.priority
+                                and candidate.status in ('pending', 'failed')
+                                and candidate.scheduled_at <= due_at
+                                and (candidate.scheduled_at, candidate.seq) > (
+                                    case when level.priority = wave.priority then wave.scheduled_at else '-infinity' end,
+                                    case when level.priority = wave.priority then wave.seq else 0 end
+                                )
+                            order by candidate.scheduled_at, candidate.seq
+                            limit wave.size
+                        ) as probe
+                        where level.priority <= wave.priority
+                        order by probe.priority desc, probe.scheduled_at, probe.seq
+                        limit wave.size
+                    ) as due
+                ) as next (seqs, priority, scheduled_at, seq, found)
+                where wave.more and next.found > 0
+            )
+            select locked.seq
+            from wave cross join lateral unnest(wave.seqs) as candidate (seq) cross join lateral (
+                select job.seq from "{schema}"."{queue}" as job
+                where job.seq = candidate.seq and job.status not in ('running', 'completed', 'dead')
+                    and job.scheduled_at <= due_at
+                for no key update skip locked
+            ) as locked
+            limit $2
+        );
+    end if;
     return query
-    with recursive
-    wanted (type) as (
-        select value from json_array_elements_text($1) as value
-    ),
-    level (type, priority) as (
-        select
-            wanted.type,
-            (
-                select head.priority from "{schema}"."{queue}" as head
-                where head.type = wanted.type and head.status in ('pending', 'failed')
-                order by head.priority desc limit 1
-            )
-        from wanted
-        union all
-        select
-            level.type,
-            (
-                select head.priority from "{schema}"."{queue}" as head
-                where head.type = level.type and head.priority < level.priority
-                    and head.status in ('pending', 'failed')
-                order by head.priority desc limit 1
-            )
-        from level
-        where level.priority is not null
-    ),
-    wave (seqs, priority, scheduled_at, seq, size, more) as (
-        select '{}'::bigint[], 32767::smallint, '-infinity'::timestamptz, 0::bigint, $2, true
-        union all
-        select next.seqs, next.priority, next.scheduled_at, next.seq, wave.size * 2, next.found = wave.size
-        from wave cross join lateral (
-            select
-                array_agg(due.seq order by due.priority desc, due.scheduled_at, due.seq),
-                min(due.priority),
-                (array_agg(due.scheduled_at order by due.priority, due.scheduled_at desc, due.seq desc))[1],
-                (array_agg(due.seq order by due.priority, due.scheduled_at desc, due.seq desc))[1],
-                count(*)
-            from (
-                select probe.priority, probe.scheduled_at, probe.seq
-                from level cross join lateral (
-                    select candidate.priority, candidate.scheduled_at, candidate.seq
-                    from "{schema}"."{queue}" as candidate
-                    where candidate.type = level.type and candidate.priority = level.priority
-                        and candidate.status in ('pending', 'failed')
-                        and candidate.scheduled_at <= coalesce($5, statement_timestamp())
-                        and (candidate.scheduled_at, candidate.seq) > (
-                            case when level.priority = wave.priority then wave.scheduled_at else '-infinity' end,
-                            case when level.priority = wave.priority then wave.seq else 0 end
-                        )
-                    order by candidate.scheduled_at, candidate.seq
-                    limit wave.size
-                ) as probe
-                where level.priority <= wave.priority
-                order by probe.priority desc, probe.scheduled_at, probe.seq
-                limit wave.size
-            ) as due
-        ) as next (seqs, priority, scheduled_at, seq, found)
-        where wave.more and next.found > 0
-    ),
-    picked (seq) as (
-        select locked.seq
-        from wave cross join lateral unnest(wave.seqs) as candidate (seq) cross join lateral (
-            select job.seq from "{schema}"."{queue}" as job
-            where job.seq = candidate.seq and job.status not in ('running', 'completed', 'dead')
-                and job.scheduled_at <= coalesce($5, statement_timestamp())
-            for no key update skip locked
-        ) as locked
-        limit $2
-    )
     update "{schema}"."{queue}" as job set
-        status = 'running', attempts = job.attempts + 1, fence = job.fence + 1,
-        started_at = coalesce($5, statement_timestamp()), worker = $3,
-        lease_expires_at = coalesce($5, statement_timestamp()) + $4
-    where job.seq = any (array(select picked.seq from picked))
-        and job.status not in ('running', 'completed', 'dead')
-        and job.scheduled_at <= coalesce($5, statement_timestamp())
-    returning job.*;
+        status = 'running', attempts = job.attempts + 1, fence = job.fence + 1, started_at = due_at, worker = $3,
+        lease_expires_at = due_at + $4
+    where job.seq = any (chosen) and job.status not in ('running', 'completed', 'dead') and job.scheduled_at <= due_at
+    returning
+        uuid_send(job.id), job.fence, job.worker, job.type, job.priority, job.attempts, job.max_attempts, job.seq,
+        (extract(epoch from job.scheduled_at) * 1000000)::bigint, (extract(epoch from job.created_at) * 1000000)::bigint,
+        (extract(epoch from job.started_at) * 1000000)::bigint,
+        (extract(epoch from job.lease_expires_at) * 1000000)::bigint, job.timeout, job.unique_key, job.error,
+        job.payload::text;
 end
 $$;
 
 -- name: dequeue
 -- T-2 for up to n jobs: the function above. The order of its rows is not defined: the caller sorts.
-select uuid_send(id), fence, worker, type, priority, attempts, max_attempts, seq,
-    (extract(epoch from scheduled_at) * 1000000)::bigint, (extract(epoch from created_at) * 1000000)::bigint,
-    (extract(epoch from started_at) * 1000000)::bigint, (extract(epoch from lease_expires_at) * 1000000)::bigint,
-    timeout, unique_key, error, payload::text
+select id, fence, worker, type, priority, attempts, max_attempts, seq, scheduled_at, created_at, started_at,
+    lease_expires_at, timeout, unique_key, error, payload
 from "{schema}"."{queue}:dequeue" (%(types)s::json, %(n)s, %(worker)s, %(lease)s, %(now)s);
 
 -- name: waiting_types

@@ -149,6 +149,10 @@ class _Statements:
         self._stops.stop()
         return self._inner.claim(types, args)
 
+    def run_and_claim(self, statement: str, args: Args, types: tuple[str, ...], claim: Args) -> tuple[int, list[Row]]:
+        self._stops.stop()
+        return self._inner.run_and_claim(statement, args, types, claim)
+
 
 @dataclass(slots=True)
 class Course:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import threading
 from collections import Counter
@@ -92,7 +93,7 @@ def test_two_claims_at_once_of_two_jobs_get_one_each_even_of_different_levels(
     queue, other = open_postgres(), session()
     first = queue.enqueue("a", priority=1)
     second = queue.enqueue("b")
-    claim = 'select id::text from "jobs:dequeue"(%s, 1, %s, %s, null)'
+    claim = "select encode(id, 'hex')::uuid::text from \"jobs:dequeue\"(%s, 1, %s, %s, null)"
     assert other.execute(claim, ['["a", "b"]', "other", "30 s"]).fetchall() == [(first,)]  # and does not commit
     job = queue.dequeue()
     assert job is not None
@@ -104,12 +105,20 @@ def test_two_claims_at_once_of_two_jobs_get_one_each_even_of_different_levels(
     assert job.id == first
 
 
-def test_a_claim_locks_no_row_that_it_does_not_take(open_postgres: OpenPostgres, session: OpenSession) -> None:
+@pytest.mark.parametrize("types", [["a", "b", "c"], ["a"]], ids=["several types", "one type"])
+@pytest.mark.parametrize("later", [0, 60], ids=["all due", "one due later"])
+@pytest.mark.parametrize("n", [4, 15, 100])
+def test_a_claim_locks_no_row_that_it_does_not_take(
+    open_postgres: OpenPostgres, session: OpenSession, types: list[str], later: int, n: int
+) -> None:
     queue, claimer, observer = open_postgres(), session(), session()
     queue.enqueue_many([{"type": t, "priority": p} for t in "abc" for p in range(3) for _ in range(5)])
-    claimer.execute('select from "jobs:dequeue"(%s, 4, %s, %s, null)', ['["a", "b", "c"]', "w", "30 s"])
+    queue.enqueue("a", priority=9, delay=later)
+    claim = 'select seq from "jobs:dequeue"(%s, %s, %s, %s, null)'
+    taken = len(claimer.execute(claim, [json.dumps(types), n, "w", "30 s"]).fetchall())
+    assert taken == min(n, 15 * len(types) + (not later))
     free = observer.execute("select count(*) from (select from jobs for update skip locked) as free").fetchone()
-    assert free == (45 - 4,)
+    assert free == (46 - taken,)
 
 
 def test_the_order_is_priority_then_time_then_sequence_across_types(open_postgres: OpenPostgres) -> None:
