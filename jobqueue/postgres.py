@@ -76,7 +76,8 @@ class PostgresDatabase:
             raise
         name = postgres_schema.quoted(self.schema)
         self._statements = {
-            key: COMMENT.sub("", text.replace("{schema}", name)) for key, text in for_queue("postgres", queue).items()
+            key: COMMENT.sub("", text.replace("{schema}", name)).rstrip(";")
+            for key, text in for_queue("postgres", queue).items()
         }
         # Short enough for any schema's name, and no two schemas share it. Never a payload: a channel is not a secret.
         self.channel = f"jobqueue:{queue}:{blake2s(self.schema.encode(), digest_size=6).hexdigest()}"

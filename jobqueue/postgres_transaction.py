@@ -132,16 +132,20 @@ class PostgresTransaction:
             self._answer.execute(text, args, prepare=False, binary=True)
             return
         self._answer = messages = self._session.messages
-        bound = [messages.mogrify(text, args).rstrip().removesuffix(";") for text, args in statements]
         self._ended = bool(after)
-        self._send(messages, "; ".join((*before, *bound, *after)))
+        if len(statements) == 1:
+            [(text, args)] = statements
+            self._send(messages, "; ".join((*before, text, *after)), args)
+        else:  # Each with its own values under names that the other may have, too.
+            bound = [messages.mogrify(text, args) for text, args in statements]
+            self._send(messages, "; ".join((*before, *bound, *after)))
         for _ in before:
             messages.nextset()
 
-    def _send(self, cursor: psycopg.Cursor[Row], message: str) -> None:
+    def _send(self, cursor: psycopg.Cursor[Row], message: str, args: dict[str, object] | None = None) -> None:
         """Send a message. If it commits and its answer does not come, nobody knows."""
         try:
-            cursor.execute(message)
+            cursor.execute(message, args)
         except psycopg.Error as error:
             if self._ended and self._session.connection.closed:
                 raise CommitUnknown from error

@@ -123,6 +123,8 @@ as $$
 #variable_conflict use_column
 declare
     due_at constant timestamptz := coalesce($5, statement_timestamp());
+    started_at_us constant bigint := extract(epoch from due_at) * 1000000;
+    expires_at_us constant bigint := extract(epoch from due_at + $4) * 1000000;
     heads bigint[];
     latest timestamptz;
     chosen bigint[];
@@ -222,9 +224,7 @@ begin
     returning
         uuid_send(job.id), job.fence, job.worker, job.type, job.priority, job.attempts, job.max_attempts, job.seq,
         (extract(epoch from job.scheduled_at) * 1000000)::bigint, (extract(epoch from job.created_at) * 1000000)::bigint,
-        (extract(epoch from job.started_at) * 1000000)::bigint,
-        (extract(epoch from job.lease_expires_at) * 1000000)::bigint, job.timeout, job.unique_key, job.error,
-        job.payload::text;
+        started_at_us, expires_at_us, job.timeout, job.unique_key, job.error, job.payload::text;
 end
 $$;
 
