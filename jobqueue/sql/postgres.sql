@@ -104,13 +104,14 @@ select 1 from "{schema}"."{queue}" where id = %(id)s;
 -- that poolers do not mind. Its settings leave the planner one plan, whatever the statistics say or do not say.
 -- Differs: it marks the jobs, too, and its rows are what the library reads, ids as bytes and instants in microseconds:
 -- outside, that would be planned each time.
--- Differs: it looks first at the first n claimable jobs of a single type, as 'first' does on SQLite. If all of them are
--- due they are the ones, and if none of them is locked the walk is spared.
+-- Differs: of a single type it looks at the first claimable jobs before it walks, as 'first' does on SQLite, at some more
+-- than n of them, for others may hold some locked. Those that are due and free come first among all that are; where they
+-- are enough, or there are no more, the walk is spared.
 -- Differs: a job that another transaction has locked is passed over (§6), so looking at n due jobs is not enough: all n
 -- may be locked. 'wave' looks, without locking, at the next candidates in order: n of them, then twice as many, and so
--- on; the last part locks them one by one, and stops at n. So the rows that are claimed are locked, once, and no others; the
--- next wave is computed only if one came short. Both the lock and the update test again what the look
--- had found. They say 'not in', because with 'in' the planner may read all of the claim's index to find one seq there.
+-- on; the last part locks them one by one, and stops at n. So the rows that are claimed are locked, and no others; the next
+-- wave is computed only if one came short. Both the lock and the update test again what the look had found. They
+-- say 'not in', because with 'in' the planner may read all of the claim's index to find one seq there.
 create function "{schema}"."{queue}:dequeue" (types json, n bigint, holder text, lease interval, now timestamptz)
 returns table (
     id bytea, fence bigint, worker text, type text, priority smallint, attempts integer, max_attempts integer, seq bigint,
@@ -125,28 +126,31 @@ declare
     due_at constant timestamptz := coalesce($5, statement_timestamp());
     started_at_us constant bigint := extract(epoch from due_at) * 1000000;
     expires_at_us constant bigint := extract(epoch from due_at + $4) * 1000000;
+    enough constant bigint := 2 * $2 + 8;
+    seen bigint;
     heads bigint[];
-    latest timestamptz;
     chosen bigint[];
 begin
     if json_array_length($1) = 1 then
-        select array_agg(head.seq), max(head.scheduled_at) into heads, latest
+        select count(*), array_agg(head.seq) filter (where head.scheduled_at <= due_at) into seen, heads
         from (
             select job.seq, job.scheduled_at from "{schema}"."{queue}" as job
             where job.type = $1 ->> 0 and job.status in ('pending', 'failed')
             order by job.priority desc, job.scheduled_at, job.seq
-            limit $2
+            limit enough
         ) as head;
-        if latest is null or latest <= due_at then
-            chosen := array(
+        chosen := array(
+            select locked.seq
+            from unnest(heads) as candidate (seq) cross join lateral (
                 select job.seq from "{schema}"."{queue}" as job
-                where job.seq = any (heads) and job.status not in ('running', 'completed', 'dead')
+                where job.seq = candidate.seq and job.status not in ('running', 'completed', 'dead')
                     and job.scheduled_at <= due_at
                 for no key update skip locked
-            );
-        end if;
+            ) as locked
+            limit $2
+        );
     end if;
-    if chosen is null or cardinality(chosen) < cardinality(heads) then
+    if chosen is null or (cardinality(chosen) < $2 and seen = enough) then
         chosen := array(
             with recursive
             wanted (type) as (
