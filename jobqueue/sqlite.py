@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from operator import itemgetter
@@ -63,11 +63,12 @@ class SqliteTransaction:
         return self._connection.execute(text, values(args)).fetchall()
 
     def run(self, statement: str, args: Args, *, last: bool = False) -> int:
-        text, values = positional(self._statements[statement])
+        absent = tuple([name for name, value in args.items() if value is None])
+        text, values = positional(self._statements[statement], absent)
         return self._connection.execute(text, values(args)).rowcount
 
-    def run_many(self, statement: str, args: Iterable[Args], *, last: bool = False) -> int:
-        text, values = positional(self._statements[statement])
+    def run_many(self, statement: str, args: Sequence[Args], *, last: bool = False) -> int:
+        text, values = positional(self._statements[statement], _absent(args))
         return self._connection.executemany(text, map(values, args)).rowcount
 
     def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
@@ -96,6 +97,12 @@ class SqliteTransaction:
         return self.run("dequeue", {"seq": row[SEQ], "id": row[ID], "fence": row[FENCE], **args})
 
 
+class _Inside(threading.local):
+    """The connection of the block that a thread is inside of."""
+
+    connection: sqlite3.Connection | None = None
+
+
 class SqliteDatabase:
     """The table of one queue in an SQLite file, or in memory (protocols.Database)."""
 
@@ -113,7 +120,7 @@ class SqliteDatabase:
         self._clock = clock
         self._statements = for_queue("sqlite", queue)
         self._pid = os.getpid()
-        self._inside = threading.local()
+        self._inside = _Inside()
         self._lent: set[sqlite3.Connection] = set()
         self._writing, self._reading = threading.RLock(), threading.RLock()
         self._closed = False
@@ -336,7 +343,7 @@ class SqliteDatabase:
 
     def _require_usable(self) -> None:
         self._require_open()
-        if getattr(self._inside, "connection", None) is not None:
+        if self._inside.connection is not None:
             raise WrongUse("inside completing(), pass its connection as transaction=: this call would wait for itself")
 
     def mapped(self, error: sqlite3.Error) -> JobQueueError:
@@ -408,6 +415,12 @@ class JoinedDatabase:
             raise
         connection.execute("release jobqueue")
         return result
+
+
+def _absent(args: Sequence[Args]) -> tuple[str, ...]:
+    """The arguments that are None in every row."""
+    names = [name for name, value in args[0].items() if value is None] if args else []
+    return tuple([name for name in names if all(each[name] is None for each in args)])
 
 
 def _primary(error: sqlite3.Error) -> int:

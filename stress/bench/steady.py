@@ -12,13 +12,13 @@ from stress.bench.workloads import Bench, Ground
 
 def memory_over(bench: Bench, ground: Ground) -> list[report.Row]:
     """Pass jobs through one worker process in portions; what it holds after the first and after the last of them."""
-    portion = bench.scale.bulk
+    portion, items = bench.scale.bulk, payloads(bench.scale.bulk)
     rows: list[report.Row] = []
     with ground() as url:
         ours = bench.ours(url)
         try:
             for number in range(1, 11):
-                ours.enqueue_many(payloads(portion), 1000)
+                ours.enqueue_many(items, 1000)
                 Worker(ours.queue, handlers).run(drain=True)
                 if number in (2, 10):
                     held = resources()

@@ -16,11 +16,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout
-from typing import Any
+from typing import Any, cast
 
 from jobqueue import Discard, Handlers, Job, Queue, Retry, Snooze, Worker, WrongUse
 from jobqueue.backoff import Backoff
-from jobqueue.protocols import Transaction
+from jobqueue.protocols import Args, Row, Transaction
+from jobqueue.sqlite import SqliteTransaction
+from jobqueue.values import types_text
 
 AT_ONCE = Backoff(base_us=1000, cap_us=1000)
 
@@ -204,6 +206,24 @@ def _work_once(queue: Queue) -> object:
 TASKS: dict[str, Callable[..., Any]] = {"drain": drain, "create": create, "sweep": sweep, "bustle": bustle}
 
 
+class Unhurried:
+    """A transaction whose commit never goes with its last statement, so that a process can die between the two."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx, self.now_us = tx, tx.now_us
+
+    def rows(self, statement: str, args: Args, *, last: bool = False) -> list[Row]:
+        return self._tx.rows(statement, args)
+
+    def run(self, statement: str, args: Args, *, last: bool = False) -> int:
+        return self._tx.run(statement, args)
+
+    def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
+        if isinstance(self._tx, SqliteTransaction):
+            return self._tx.claim(types, args)
+        return self.rows("dequeue", {"types": types_text(types), **args})
+
+
 def die_at(url: str, point: str, lease: float) -> None:
     """Claim a job, handle it and record it, and be killed at one point of that."""
     queue = Queue.open(url, lease=lease, backoff=AT_ONCE)
@@ -213,7 +233,7 @@ def die_at(url: str, point: str, lease: float) -> None:
         name = next(writes)
 
         def inside(tx: Transaction) -> Any:
-            result = work(tx)
+            result = work(cast(Transaction, Unhurried(tx)))
             _die_if(point == f"before the {name} commits")
             return result
 
