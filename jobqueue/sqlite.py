@@ -9,27 +9,25 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
-from operator import itemgetter
 from typing import Any, TypeVar
 
 from jobqueue import filesystem
 from jobqueue.clock import Clock
 from jobqueue.errors import DatabaseUnavailable, InvalidArgument, JobQueueError, WrongUse
 from jobqueue.forks import abandon_in_children
-from jobqueue.protocols import Args, CommitUnknown, Row, Transaction, Wakeup
-from jobqueue.sql import for_queue, positional
+from jobqueue.protocols import CommitUnknown, Transaction, Wakeup
+from jobqueue.sql import for_queue
 from jobqueue.sqlite_schema import prepare
-from jobqueue.values import types_text
+from jobqueue.sqlite_transaction import SqliteTransaction
 from jobqueue.wakeup import memory_changed, wakeup_for
 
 A = TypeVar("A")
 T = TypeVar("T")
 OLDEST_SQLITE = (3, 35, 0)
 WAL_LIMIT = 64 * 1024 * 1024
-ID, FENCE, SEQ, SCHEDULED_AT = 0, 1, 7, 8  # Places in a row of ``first`` and ``due``.
 SAME_FOR = 0.001  # Seconds from one look at the files to the next: a look is a fifth of a quick call.
 SHORTEST_WAIT, LONGEST_WAIT = 0.0005, 0.01  # Seconds between two tries for the write lock.
 LEGACY_TRANSACTIONS = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which Python 3.11 does not name.
@@ -46,55 +44,6 @@ BROKEN = {
     sqlite3.SQLITE_PERM: "access to the file is denied",
     sqlite3.SQLITE_AUTH: "access to the file is denied",
 }
-
-
-class SqliteTransaction:
-    """An open transaction on one connection (protocols.Transaction)."""
-
-    __slots__ = ("_connection", "_statements", "now_us")
-
-    def __init__(self, connection: sqlite3.Connection, statements: dict[str, str], now_us: int) -> None:
-        self._connection = connection
-        self._statements = statements
-        self.now_us: int | None = now_us
-
-    def rows(self, statement: str, args: Args, *, last: bool = False) -> list[Row]:
-        text, values = positional(self._statements[statement])
-        return self._connection.execute(text, values(args)).fetchall()
-
-    def run(self, statement: str, args: Args, *, last: bool = False) -> int:
-        absent = tuple([name for name, value in args.items() if value is None])
-        text, values = positional(self._statements[statement], absent)
-        return self._connection.execute(text, values(args)).rowcount
-
-    def run_many(self, statement: str, args: Sequence[Args], *, last: bool = False) -> int:
-        text, values = positional(self._statements[statement], _absent(args))
-        return self._connection.executemany(text, map(values, args)).rowcount
-
-    def claim(self, types: tuple[str, ...], args: Args) -> list[Row]:
-        """Find, then mark: under the write lock nobody comes between, so every job that was found is marked."""
-        found = self._due(types, args)
-        if found:
-            marked = self._mark(found, args)
-            assert marked == len(found), "under the write lock a job that was found due stays due"
-        return found
-
-    def run_and_claim(self, statement: str, args: Args, types: tuple[str, ...], claim: Args) -> tuple[int, list[Row]]:
-        return self.run(statement, args), self.claim(types, claim)
-
-    def _due(self, types: tuple[str, ...], args: Args) -> list[Row]:
-        """Up to n due jobs, in order. Of one type the first n that are claimable are mostly due: then they are it."""
-        if len(types) == 1:
-            first, now = self.rows("first", {"type": types[0], **args}), args["now"]
-            if max(map(itemgetter(SCHEDULED_AT), first), default=now) <= now:
-                return first
-        return self.rows("due", {"types": types_text(types), **args})
-
-    def _mark(self, found: list[Row], args: Args) -> int:
-        if len(found) > 1:
-            return self.run("dequeue_many", {"seqs": f"[{','.join([str(row[SEQ]) for row in found])}]", **args})
-        [row] = found
-        return self.run("dequeue", {"seq": row[SEQ], "id": row[ID], "fence": row[FENCE], **args})
 
 
 class _Inside(threading.local):
@@ -415,12 +364,6 @@ class JoinedDatabase:
             raise
         connection.execute("release jobqueue")
         return result
-
-
-def _absent(args: Sequence[Args]) -> tuple[str, ...]:
-    """The arguments that are None in every row."""
-    names = [name for name, value in args[0].items() if value is None] if args else []
-    return tuple([name for name in names if all(each[name] is None for each in args)])
 
 
 def _primary(error: sqlite3.Error) -> int:

@@ -45,6 +45,7 @@ DEAD = replace(FAILED, status="dead", completed_at=30, scheduled_at=10, unique_k
 HOLDER = Claim(A, 1, "u")
 LOOK = m.Sweep(frozenset({m.Look(A, 1, 50)}))
 DEQUEUE = m.Dequeue("v", 10)
+OF_TYPE = m.Dequeue("v", 10, frozenset({PENDING.type}))
 NEW = m.Enqueue((m.New(type="t", payload="null", unique_key="k"),))
 
 
@@ -68,7 +69,7 @@ CASES: dict[str, tuple[tuple[Job, ...], tuple[m.Call, ...]]] = {
     "two dequeues": ((PENDING, other(FAILED)), (DEQUEUE, m.Dequeue("w", 10))),
     "dequeue of both, cancel": ((PENDING, other(FAILED)), (m.Dequeue("w", 10, n=2), m.Cancel(B))),
     "dequeue, dequeue of another type": ((PENDING, other(PENDING)), (DEQUEUE, m.Dequeue("w", 10, frozenset("t")))),
-    "exchange, cancel": ((RUNNING, other(PENDING)), (m.Exchange((m.Fail(HOLDER, "x", 0),), DEQUEUE), m.Cancel(A))),
+    "exchange, cancel": ((RUNNING, other(PENDING)), (m.Exchange((m.Fail(HOLDER, "x", 0),), OF_TYPE), m.Cancel(A))),
     "exchange, dequeue": ((RUNNING, other(PENDING)), (m.Exchange((m.Release(HOLDER),), DEQUEUE), m.Dequeue("w", 9))),
     "two enqueues of one key": ((), (NEW, NEW)),
     "two enqueues, one keeps": ((), (NEW, replace(NEW, keep=True))),
@@ -83,7 +84,7 @@ CASES: dict[str, tuple[tuple[Job, ...], tuple[m.Call, ...]]] = {
     "requeue, dequeue": ((FAILED,), (m.Requeue(A), DEQUEUE)),
     "look, extend": ((RUNNING, other(RUNNING)), (m.Expired(), m.Extend(HOLDER, 90))),
     "get, settlements of both": ((RUNNING,), (m.Get(A), m.Many((m.Fail(HOLDER, "x"), m.Complete(HOLDER))))),
-    "counts, exchange": ((RUNNING, other(PENDING)), (m.Counts(), m.Exchange((m.Complete(HOLDER),), DEQUEUE))),
+    "counts, exchange": ((RUNNING, other(PENDING)), (m.Counts(), m.Exchange((m.Complete(HOLDER),), OF_TYPE))),
     "sweep, cancel, complete": ((RUNNING,), (LOOK, m.Cancel(A), m.Complete(HOLDER))),
     "release, dequeue, extend": ((RUNNING,), (m.Release(HOLDER), DEQUEUE, m.Extend(HOLDER, 9))),
 }

@@ -204,7 +204,11 @@ def exchanges(state: State) -> Iterator[Move]:
         yield Enqueue(tuple(jobs)), 1
     yield from at([1], Dequeue("u", 1, n=2), *map(Cancel, ids))
     of_a, of_b = ([call for claim in claims([id], 2, "u") for call in settled(claim)] for id in ids)
-    yield from at([1], *(Exchange((one,), Dequeue("u", 1, n=2)) for one in of_a + of_b))
+    for types in (
+        None,
+        frozenset({jobs[0].type}),
+    ):  # Workers name theirs; then one settlement goes along.
+        yield from at([1], *(Exchange((one,), Dequeue("u", 1, types, 2)) for one in of_a + of_b))
     for one, other in zip(of_a, reversed(of_b), strict=True):
         yield from at([1], Many((other, one)), Exchange((one, other, one), Dequeue("u", 1, n=2)))
     for first, second in product(claims(ids, 2, "u"), repeat=2):

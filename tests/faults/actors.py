@@ -21,7 +21,7 @@ from typing import Any, cast
 from jobqueue import Discard, Handlers, Job, Queue, Retry, Snooze, Worker, WrongUse
 from jobqueue.backoff import Backoff
 from jobqueue.protocols import Args, Row, Transaction
-from jobqueue.sqlite import SqliteTransaction
+from jobqueue.sqlite_transaction import SqliteTransaction
 from jobqueue.values import types_text
 
 AT_ONCE = Backoff(base_us=1000, cap_us=1000)

@@ -13,6 +13,7 @@ from psycopg import sql
 
 from jobqueue import InvalidArgument, JobView, Status
 from jobqueue.postgres_errors import mapped
+from jobqueue.types import Release
 from tests.postgres.conftest import OpenPostgres, OpenSession
 
 NESTED: Any = 1
@@ -37,6 +38,50 @@ def test_b115_payload_and_result_read_back_equal(open_postgres: OpenPostgres, va
         assert found == value
         assert not isinstance(value, float) or math.copysign(1, found) == math.copysign(1, value)
         assert not isinstance(value, dict) or list(found) == list(value)
+
+
+ODD = {
+    "datestyle": "SQL,DMY",
+    "intervalstyle": "sql_standard",
+    "timezone": "Asia/Kathmandu",
+    "standard_conforming_strings": "off",
+    "bytea_output": "escape",
+    "extra_float_digits": "-15",
+}
+
+
+@pytest.mark.direct
+def test_b115_values_are_the_same_in_sessions_that_write_them_otherwise(
+    open_postgres: OpenPostgres, postgres_url: str
+) -> None:
+    """A role's or a database's defaults: what goes as text, first or last in a transaction, must not depend on them."""
+    settings = "".join(f"-c{name}%3D{value}%20" for name, value in ODD.items())
+    queue = open_postgres(url=postgres_url.replace("options=", f"options={settings}"))
+    moment = datetime(2001, 2, 3, 4, 5, 6, 789_012, tzinfo=UTC)
+    values: list[Any] = ["a\\b'c\\\\", "\\'; --", 0.1, {"x": "\n"}]
+    for value in values:
+        text = str(value)
+        id = queue.enqueue(text, value, scheduled_at=moment, timeout=1.5, unique_key=text)
+        job = queue.dequeue(text, lease=timedelta(days=400, microseconds=7))
+        assert job is not None
+        assert (job.id, job.type, job.payload, job.scheduled_at) == (id, text, value, moment)
+        assert job.lease_expires_at - job.started_at == timedelta(days=400, microseconds=7)
+        assert queue.extend(job) == job.lease_expires_at
+        done = queue.exchange([Release(job, delay_us=1)], 1, (text,))
+        again = done.jobs[0] if done.jobs else queue.dequeue(text)
+        assert again is not None
+        queue.fail(again, text, delay=0)
+        last = queue.dequeue(text, lease=0.000_001)
+        assert last is not None
+        [expired] = queue.expired()
+        assert (expired.id, expired.lease_expires_at_us) == (id, last.lease_expires_at_us)
+        assert [swept.id for swept in queue.sweep([expired])] == [id]
+        assert queue.cancel(id)
+        assert queue.requeue(id)
+        view = queue.get(id)
+        assert view is not None
+        assert (view.payload, view.error, view.unique_key) == (value, "cancelled", text)
+        assert queue.cancel(id)
 
 
 @pytest.mark.parametrize("value", ["x\0y", {"k\0": 1}, "\ud800", math.nan, math.inf, {1: 2}, b"b", 1j])

@@ -18,7 +18,7 @@ LAYERS = [
     {"values", "backoff", "sqlite_schema", "wakeup", "alarms", "postgres_errors"},
     {"types", "postgres_values"},
     {"postgres_pool", "postgres_schema"},
-    {"transitions", "events", "postgres_listen", "postgres_transaction"},
+    {"transitions", "events", "postgres_listen", "postgres_transaction", "sqlite_transaction"},
     {"store", "core", "handlers", "sqlite", "postgres"},
     {"arguments", "commits", "coroutines", "threads"},
     {"queue", "processes"},

@@ -462,11 +462,25 @@ def test_s5_an_exchange_settles_then_claims_in_one_call(queue: Queue) -> None:
     assert [job.payload for job in got.jobs] == [2]
 
 
-def test_s5_an_exchange_can_claim_what_it_settled(queue: Queue) -> None:
+@pytest.mark.parametrize("types", [("a",), None], ids=["types named", "every type"])
+def test_s5_an_exchange_can_claim_what_it_settled(queue: Queue, types: tuple[str, ...] | None) -> None:
     queue.enqueue("a")
     job = claim(queue)
-    got = queue.exchange([Release(job)], 1, None)
+    got = queue.exchange([Release(job)], 1, types)
+    assert got.replies == [Settled(Status.PENDING)]
     assert [(again.id, again.fence) for again in got.jobs] == [(job.id, 2)]
+
+
+@pytest.mark.parametrize("types", [("a",), None], ids=["types named", "every type"])
+def test_s5_an_exchange_says_that_its_only_settlement_is_lost_and_claims_all_the_same(
+    queue: Queue, types: tuple[str, ...] | None
+) -> None:
+    gone, next_in_line = queue.enqueue_many([{"type": "a"}, {"type": "a"}])
+    job = claim(queue)
+    queue.cancel(gone)
+    got = queue.exchange([Complete(job)], 1, types)
+    assert got.replies == [Lost()]
+    assert [each.id for each in got.jobs] == [next_in_line]
 
 
 def test_s5_list_pages_through_everything_without_payloads(queue: Queue) -> None:
