@@ -102,6 +102,8 @@ select 1 from "{schema}"."{queue}" where id = %(id)s;
 -- Differs: it is a function, made with the schema, and called by 'dequeue': planning this anew for each call costs
 -- three times what running it does, and a plan that the server keeps for a function needs no state of the session, so
 -- that poolers do not mind. Its settings leave the planner one plan, whatever the statistics say or do not say.
+-- Differs: now is read when the claim begins, once. Its message may have brought a settlement before it, which waited for
+-- a lock: the lease must not have run meanwhile (§7).
 -- Differs: it marks the jobs, too, and its rows are what the library reads, ids as bytes and instants in microseconds:
 -- outside, that would be planned each time.
 -- Differs: of a single type it looks at the first claimable jobs before it walks, as 'first' does on SQLite, at some more
@@ -123,7 +125,7 @@ set enable_seqscan = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
-    due_at constant timestamptz := coalesce($5, statement_timestamp());
+    due_at constant timestamptz := coalesce($5, clock_timestamp());
     started_at_us constant bigint := extract(epoch from due_at) * 1000000;
     expires_at_us constant bigint := extract(epoch from due_at + $4) * 1000000;
     enough constant bigint := 2 * $2 + 8;

@@ -6,12 +6,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from uuid import uuid4
 
 import psycopg
 import pytest
 
-from jobqueue import DatabaseUnavailable, LeaseLost, Queue, Status
+from jobqueue import Complete, DatabaseUnavailable, LeaseLost, Queue, Status
 from jobqueue.clock import SystemClock
 from tests.postgres.conftest import OpenPostgres, OpenSession, until, waits_for_lock
 
@@ -88,6 +89,25 @@ def test_b05_a_stale_holder_that_waited_for_the_sweep_finds_its_lease_lost(
         with pytest.raises(LeaseLost):
             completing.result()
     assert queue.counts()[Status.PENDING] == 1
+
+
+def test_a_claim_whose_settlement_waited_for_a_lock_has_its_whole_lease(
+    open_postgres: OpenPostgres, session: OpenSession
+) -> None:
+    """Both go in one message, which came when the wait began."""
+    queue, other, observer = open_postgres(), session(), session(autocommit=True)
+    queue.enqueue_many([{"type": "t"}, {"type": "t"}])
+    job = queue.dequeue()
+    assert job is not None
+    other.execute("select from jobs where seq = %s for update", [job.seq])
+    with ThreadPoolExecutor(1) as threads:
+        exchanging = threads.submit(queue.exchange, [Complete(job)], 1, ("t",))
+        until(lambda: waits_for_lock(observer))
+        [(waited_until,)] = observer.execute("select clock_timestamp()").fetchall()
+        other.rollback()
+        [claimed] = exchanging.result().jobs
+    assert claimed.started_at >= waited_until
+    assert claimed.lease_expires_at - claimed.started_at == timedelta(seconds=30)
 
 
 def test_a_lock_that_is_never_released_ends_the_call_after_the_busy_timeout(
