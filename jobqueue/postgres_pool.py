@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import selectors
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -52,14 +50,14 @@ class Address:
 class Session:
     """A connection and the cursors that the library uses on it: for single statements, and for several in a message."""
 
-    __slots__ = ("_ear", "_messages", "connection", "cursor")
+    __slots__ = ("_ear", "_messages", "connection", "cursor", "pid")
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
         self.cursor = LibraryCursor(connection)
+        self.pid = os.getpid()
         self._messages: MessageCursor | None = None
-        self._ear = Selector()
-        self._ear.register(connection.fileno(), selectors.EVENT_READ)
+        self._ear: selectors.BaseSelector | None = None
 
     @property
     def messages(self) -> MessageCursor:
@@ -67,10 +65,48 @@ class Session:
             self._messages = MessageCursor(self.connection)
         return self._messages
 
+    @property
+    def idle(self) -> bool:
+        """Whether the connection works and has no transaction open."""
+        return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
+
     def silent(self) -> bool:
         """Whether the server has said nothing since the last answer. To an idle session it says hardly more than that
         it has ended; what is then sent is lost, and whether it was would not be known."""
-        return not self.connection.closed and not self._ear.select(0)
+        if self.connection.closed:
+            return False
+        if self._ear is None:
+            self._ear = Selector()
+            self._ear.register(self.connection.fileno(), selectors.EVENT_READ)
+        return not self._ear.select(0)
+
+
+class Loan:
+    """A session for the length of a block; thrown away unless its transaction has ended by then."""
+
+    __slots__ = ("_in_turn", "_pool", "_session")
+
+    def __init__(self, pool: Pool, *, in_turn: bool) -> None:
+        self._pool, self._in_turn = pool, in_turn
+
+    def __enter__(self) -> Session:
+        if self._in_turn:
+            self._pool.take_turn()
+        try:
+            self._session = self._pool.take()
+        except BaseException:
+            self._end_turn()
+            raise
+        return self._session
+
+    def __exit__(self, *_: object) -> None:
+        if os.getpid() == self._session.pid:  # A child that was forked inside leaves its parent's connection alone.
+            self._pool.take_back(self._session)
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        if self._in_turn:
+            self._pool.end_turn()
 
 
 class Pool:
@@ -79,44 +115,50 @@ class Pool:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._idle: list[Session] = []
-        self._turn = threading.BoundedSemaphore(AT_ONCE)
+        self._busy = 0  # Calls that have their turn.
         self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
         self._closed = False
 
-    @contextmanager
-    def session(self) -> Iterator[Session]:
-        """A session, back in the pool when the block ends; thrown away unless its transaction has ended by then."""
-        with self._turn, self.extra_session() as session:
-            yield session
+    def session(self) -> Loan:
+        """A session for one call, which waits for its turn where too many are in the database."""
+        return Loan(self, in_turn=True)
 
-    @contextmanager
-    def extra_session(self) -> Iterator[Session]:
+    def extra_session(self) -> Loan:
         """A session out of turn: for a block of the caller's, which may take its time."""
-        session = self._usable() or Session(self._address.connect())
-        pid = os.getpid()
-        try:
-            yield session
-        finally:
-            if os.getpid() == pid:  # A child that was forked inside leaves its parent's connection alone.
-                self._take_back(session)
+        return Loan(self, in_turn=False)
 
-    def _usable(self) -> Session | None:
-        """An idle session that is still of use."""
+    def take_turn(self) -> None:
+        with self._lock:
+            while self._busy >= AT_ONCE:
+                self._turn.wait()
+            self._busy += 1
+
+    def end_turn(self) -> None:
+        with self._lock:
+            self._busy -= 1
+            if self._busy == AT_ONCE - 1:
+                self._turn.notify()
+
+    def take(self) -> Session:
+        """An idle session that is still of use, or a new one."""
         while True:
             with self._lock:
                 session = self._idle.pop() if self._idle else None
-            if session is None or session.silent():
+            if session is None:
+                return Session(self._address.connect())
+            if session.silent():
                 return session
             session.connection.close()
 
-    def _take_back(self, session: Session) -> None:
-        usable = session.connection.info.transaction_status is TransactionStatus.IDLE
+    def take_back(self, session: Session) -> None:
         with self._lock:
-            keep = usable and not self._closed and len(self._idle) < AT_ONCE
+            keep = session.idle and not self._closed and len(self._idle) < AT_ONCE
             if keep:
                 self._idle.append(session)
-        if not keep:
-            session.connection.close()
+        if keep:
+            return
+        session.connection.close()
         if session.connection.broken:
             self.drop_idle()
 

@@ -46,7 +46,12 @@ KINDS: Mapping[str, type[Instant] | type[Span]] = {
 
 def typed(args: Args) -> dict[str, Any]:
     """``args`` with instants and durations marked as such."""
-    return {name: KINDS[name](value) if name in KINDS and value is not None else value for name, value in args.items()}
+    marked = dict(args)
+    for name, kind in KINDS.items():
+        value = marked.get(name)
+        if value is not None:
+            marked[name] = kind(value)
+    return marked
 
 
 def columns(statement: str, args: Sequence[Args]) -> dict[str, Any]:
@@ -93,7 +98,14 @@ class _InstantDumper(Dumper):
         return INT8.pack(obj - Y2000)
 
 
-class _InstantTextDumper(Dumper):
+class _PlainText(Dumper):
+    """Text that needs no quoting but the quotes: the driver's own way would ask the server's library for each value."""
+
+    def quote(self, obj: Any) -> bytes:
+        return b"'%s'" % self.dump(obj)
+
+
+class _InstantTextDumper(_PlainText):
     oid = OIDS["timestamptz"]
 
     def dump(self, obj: int) -> bytes:
@@ -107,7 +119,7 @@ class _SpanDumper(Dumper):
         return INTERVAL.pack(obj, 0, 0)
 
 
-class _SpanTextDumper(Dumper):
+class _SpanTextDumper(_PlainText):
     oid = OIDS["interval"]
 
     def dump(self, obj: int) -> bytes:
@@ -121,7 +133,7 @@ class _IdDumper(Dumper):
         return obj
 
 
-class _IdTextDumper(Dumper):
+class _IdTextDumper(_PlainText):
     oid = OIDS["uuid"]
 
     def dump(self, obj: bytes) -> bytes:

@@ -14,7 +14,7 @@ from tests.postgres.conftest import OpenPostgres, OpenSession, until
 @pytest.fixture(params=["discarded", "another each time"])
 def queue(request: pytest.FixtureRequest, open_postgres: OpenPostgres, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """A queue whose sessions forget everything at the end of each transaction."""
-    original = Pool._take_back
+    original = Pool.take_back
 
     def take_back(self: Pool, session: Session) -> None:
         if request.param == "discarded" and not session.connection.closed:
@@ -23,7 +23,7 @@ def queue(request: pytest.FixtureRequest, open_postgres: OpenPostgres, monkeypat
             session.connection.close()
         original(self, session)
 
-    monkeypatch.setattr(Pool, "_take_back", take_back)
+    monkeypatch.setattr(Pool, "take_back", take_back)
     return open_postgres()
 
 
@@ -57,7 +57,7 @@ def test_b69_the_library_prepares_no_statement_and_sets_nothing_for_the_session(
     open_postgres: OpenPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[object] = []
-    original = Pool._take_back
+    original = Pool.take_back
 
     def take_back(self: Pool, session: Session) -> None:
         look = session.connection.cursor()
@@ -71,7 +71,7 @@ def test_b69_the_library_prepares_no_statement_and_sets_nothing_for_the_session(
         left.extend(look.fetchall())
         original(self, session)
 
-    monkeypatch.setattr(Pool, "_take_back", take_back)
+    monkeypatch.setattr(Pool, "take_back", take_back)
     queue = open_postgres()
     for _ in range(12):
         queue.enqueue_many([{"type": "t"}, {"type": "t"}])
