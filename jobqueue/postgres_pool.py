@@ -137,8 +137,7 @@ class Pool:
     def end_turn(self) -> None:
         with self._lock:
             self._busy -= 1
-            if self._busy == AT_ONCE - 1:
-                self._turn.notify()
+            self._turn.notify()
 
     def take(self) -> Session:
         """An idle session that is still of use, or a new one."""

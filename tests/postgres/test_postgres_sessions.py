@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 
 import pytest
 
 from jobqueue import DuplicateKey, Queue, Status, Worker
-from jobqueue.postgres_pool import Pool, Session
+from jobqueue.postgres_pool import AT_ONCE, Address, Pool, Session
 from tests.postgres.conftest import OpenPostgres, OpenSession, until
 
 
@@ -80,6 +81,20 @@ def test_b69_the_library_prepares_no_statement_and_sets_nothing_for_the_session(
         queue.complete(job)
         queue.counts()
     assert left == []
+
+
+@pytest.mark.direct
+def test_each_turn_that_ends_lets_one_waiting_call_in(postgres_url: str) -> None:
+    pool = Pool(Address(postgres_url))
+    for _ in range(AT_ONCE):
+        pool.take_turn()
+    waiting = [threading.Thread(target=pool.take_turn, daemon=True) for _ in range(3)]
+    for thread in waiting:
+        thread.start()
+    until(lambda: len(pool._turn._waiters) == 3)  # type: ignore[attr-defined]
+    for _ in waiting:  # One right after the other: nobody who waits has moved in between.
+        pool.end_turn()
+    until(lambda: not any(thread.is_alive() for thread in waiting))
 
 
 def test_w9_without_a_listener_polling_finds_the_job(open_postgres: OpenPostgres) -> None:
