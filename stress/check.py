@@ -72,9 +72,10 @@ class Check:
         paths = sorted((self._directory / "histories").glob("*.jsonl"))
         size = sum(path.stat().st_size for path in paths)
         buckets = max(2, min(200, size // (PER_BUCKET * 1200)))
-        died = {event[2]: event[0] for event in self._events if event[1] == "gone"}
-        disturbed = Disturbed(tuple(_windows(self._events)))
         strikes = _strikes(self._events)
+        waits = list(_waits(self._events, strikes)) if self._options.on_postgres else []
+        died = {event[2]: _outlasted(event[0], waits) for event in self._events if event[1] == "gone"}
+        disturbed = Disturbed(tuple(_windows(self._events, DISTURBANCES)))
         jobs = [(path, died.get(path.stem, FOREVER), strikes.get(path.stem, []), self._parts, buckets, disturbed)
                 for path in paths]  # fmt: skip
         shared = Shared()
@@ -154,11 +155,22 @@ class Check:
         verdict.violations += len(wrong) + len(shared.broke)
 
 
-def _windows(events: Iterable[list[Any]]) -> Iterator[tuple[int, int]]:
-    """When sessions may have been lost, with a moment for what was on its way."""
+def _waits(events: Iterable[list[Any]], strikes: dict[str, list[tuple[int, int]]]) -> Iterator[tuple[int, int]]:
+    """When a server's sessions may have waited for a lock: held on purpose, or by a client that was paused."""
+    yield from _windows(events, ("lock",))
+    yield from ((start, end + SECOND) for met in strikes.values() for start, end in met if end > start)
+
+
+def _outlasted(died: int, waits: Iterable[tuple[int, int]]) -> int:
+    """Until when an open call can have happened: a server finishes what it was sent, its client dead or not."""
+    return max((end for start, end in waits if start <= died <= end), default=died)
+
+
+def _windows(events: Iterable[list[Any]], kinds: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """From the beginning of such strikes to their end, with a moment for what was on its way."""
     begun: dict[str, int] = {}
     for at, kind, *_ in events:
-        if kind in DISTURBANCES:
+        if kind in kinds:
             begun[kind] = at
         elif kind.removesuffix(" over") in begun:
             yield begun.pop(kind.removesuffix(" over")), at + SECOND

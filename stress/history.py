@@ -111,7 +111,7 @@ def header(path: Path) -> dict[str, Any]:
 def read(path: Path, died: int = FOREVER) -> Iterator[Call | Note]:
     """The calls of one process, each when it is known how it ended, then those that are open.
 
-    An open call can have happened until `died`, when its process was gone.
+    An open call can have happened until `died`: when its process was gone, or what it had sent was done.
     """
     calls: dict[int, Call] = {}
     client, jump = path.stem, 0

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from stress.check import _outlasted, _strikes, _waits
 from stress.history import FOREVER
 from tests.stress.scripts import BASE, ID, LEASE, LEASE_EXPIRED, OPEN, PHANTOM, SECOND, Script
 
@@ -295,3 +296,10 @@ def test_a_violation_is_named_and_shown(violation: Callable[[], Script], clause:
     found = [finding for finding in violation().findings() if finding.clause == clause]
     assert found
     assert any(line.startswith(">> ") for line in found[0].excerpt)
+
+
+def test_what_a_killed_client_had_sent_may_wait_for_a_lock_and_happen_after_its_end() -> None:
+    events = [[5, "lock", "begin"], [6, "pause", "b"], [8, "resume", "b"], [9, "lock over"]]
+    waits = list(_waits(events, _strikes(events)))
+    assert sorted(waits) == [(5, 9 + SECOND), (6, 8 + SECOND)]
+    assert [_outlasted(died, waits) for died in (4, 5, 7, 10 + SECOND)] == [4, 9 + SECOND, 9 + SECOND, 10 + SECOND]
