@@ -57,7 +57,6 @@ class PostgresDatabase:
         self._clock = clock or SystemClock()
         self._server_time = isinstance(self._clock, SystemClock) if server_time is None else server_time
         self._busy_timeout = busy_timeout_us / 1_000_000
-        self._patience = f"set local lock_timeout = {max(1, busy_timeout_us // 1000)}"
         self.queue = queue
         self.address = Address(url)
         self._listening = self.address if listen is True else Address(listen) if listen else None
@@ -82,7 +81,7 @@ class PostgresDatabase:
         # Short enough for any schema's name, and no two schemas share it. Never a payload: a channel is not a secret.
         self.channel = f"jobqueue:{queue}:{blake2s(self.schema.encode(), digest_size=6).hexdigest()}"
         told = (f'notify "{self.channel}"',) if notify else ()
-        self.frame = Frame((BEGIN, self._patience), told)
+        self.frame = Frame((BEGIN, f"set local lock_timeout = {max(1, busy_timeout_us // 1000)}"), told)
         self._lent = Frame((BEGIN,), told)  # Locks are waited for as the role says: the transaction is the caller's.
 
     # Opening and closing

@@ -217,13 +217,5 @@ class LibraryCursor(psycopg.Cursor[Row]):
         return self._library
 
 
-class MessageCursor(psycopg.ClientCursor[Row]):
+class MessageCursor(LibraryCursor, psycopg.ClientCursor[Row]):
     """A cursor whose statements may be several in one message: the driver writes the values into the text."""
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._library = AdaptersMap(_LIBRARY)
-        super().__init__(connection, row_factory=tuple_row)
-
-    @property
-    def adapters(self) -> AdaptersMap:
-        return self._library

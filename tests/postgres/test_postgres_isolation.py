@@ -14,6 +14,7 @@ import pytest
 
 from jobqueue import Complete, DatabaseUnavailable, LeaseLost, Queue, Status
 from jobqueue.clock import SystemClock
+from jobqueue.postgres import PostgresDatabase
 from tests.postgres.conftest import OpenPostgres, OpenSession, until, waits_for_lock
 
 ISOLATIONS = ["read committed", "repeatable read", "serializable"]
@@ -61,8 +62,8 @@ def test_claims_and_settlements_under_a_strict_default_meet_no_serialization_fai
 def test_own_transactions_are_read_committed(role_url: str) -> None:
     with Queue.open(role_url) as queue:
         database = queue.database
-        statements: dict[str, str] = database._statements  # type: ignore[attr-defined]
-        statements["isolation"] = "show transaction_isolation"
+        assert isinstance(database, PostgresDatabase)
+        database._statements["isolation"] = "show transaction_isolation"
         seen = [
             database.write(lambda tx: tx.rows("isolation", {})),
             database.write(lambda tx: tx.rows("isolation", {}, last=True)),

@@ -91,7 +91,7 @@ def test_each_turn_that_ends_lets_one_waiting_call_in(postgres_url: str) -> None
     waiting = [threading.Thread(target=pool.take_turn, daemon=True) for _ in range(3)]
     for thread in waiting:
         thread.start()
-    until(lambda: len(pool._turn._waiters) == 3)  # type: ignore[attr-defined]
+    until(lambda: len(vars(pool._turn)["_waiters"]) == 3)  # Nothing else tells that a thread waits.
     for _ in waiting:  # One right after the other: nobody who waits has moved in between.
         pool.end_turn()
     until(lambda: not any(thread.is_alive() for thread in waiting))
