@@ -25,7 +25,7 @@ from jobqueue.postgres_errors import CONFLICT, lost, mapped, passing
 from jobqueue.postgres_listen import Listener, NotifyWakeup
 from jobqueue.postgres_pool import Address, Pool, Session
 from jobqueue.postgres_transaction import BEGIN, Frame, MappedTransaction, PostgresTransaction
-from jobqueue.protocols import Transaction, Wakeup
+from jobqueue.protocols import Inside, Transaction, Wakeup
 from jobqueue.sql import for_queue
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class PostgresDatabase:
         self._listener: Listener | None = None
         self._listener_lock = threading.Lock()
         self._pid = os.getpid()
-        self._inside = threading.local()
+        self._inside = Inside()
         self._closed = False
         self._pool = Pool(self.address)
         try:
@@ -223,7 +223,7 @@ class PostgresDatabase:
 
     def _require_usable(self) -> None:
         self._require_open()
-        if getattr(self._inside, "connection", None) is not None:
+        if self._inside.connection is not None:
             raise WrongUse("inside completing(), pass its connection as transaction=: this call is no part of it")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
@@ -98,3 +99,9 @@ class Wakeup(Protocol):
 
 class CommitUnknown(Exception):
     """Internal: the connection was lost at commit, so nobody knows whether it happened. Never leaves the library."""
+
+
+class Inside(threading.local):
+    """The connection of the ``completing`` block that a thread is inside of: its other calls are refused meanwhile."""
+
+    connection: Any = None

@@ -18,7 +18,7 @@ from jobqueue import filesystem
 from jobqueue.clock import Clock
 from jobqueue.errors import DatabaseUnavailable, InvalidArgument, JobQueueError, WrongUse
 from jobqueue.forks import abandon_in_children
-from jobqueue.protocols import CommitUnknown, Transaction, Wakeup
+from jobqueue.protocols import CommitUnknown, Inside, Transaction, Wakeup
 from jobqueue.sql import for_queue
 from jobqueue.sqlite_schema import prepare
 from jobqueue.sqlite_transaction import SqliteTransaction
@@ -46,12 +46,6 @@ BROKEN = {
 }
 
 
-class _Inside(threading.local):
-    """The connection of the block that a thread is inside of."""
-
-    connection: sqlite3.Connection | None = None
-
-
 class SqliteDatabase:
     """The table of one queue in an SQLite file, or in memory (protocols.Database)."""
 
@@ -69,7 +63,7 @@ class SqliteDatabase:
         self._clock = clock
         self._statements = for_queue("sqlite", queue)
         self._pid = os.getpid()
-        self._inside = _Inside()
+        self._inside = Inside()
         self._lent: set[sqlite3.Connection] = set()
         self._writing, self._reading = threading.RLock(), threading.RLock()
         self._closed = False
