@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -70,10 +70,11 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _run(bench: Bench, ground: Ground, only: Sequence[str], console: Console) -> list[report.Row]:
     rows: list[report.Row] = []
+    scale = bench.scale
     for workload in bench.workloads():
         if workload.name in only:
             console.print(f"[dim]{workload.name} {workload.what} …[/dim]")
-            rows += _measured(workload, ground)
+            rows += _measured(workload, scale.rounds, ground)
     if "W4" in only:
         rows += _processes(bench, ground, console)
     if "W7" in only:
@@ -87,13 +88,19 @@ def _run(bench: Bench, ground: Ground, only: Sequence[str], console: Console) ->
     return rows
 
 
-def _measured(workload: Workload, ground: Ground) -> list[report.Row]:
+def _measured(workload: Workload, rounds: int, ground: Ground) -> list[report.Row]:
     """Every side in turn, round by round, so that a machine whose speed drifts is fair to all of them."""
     samples: dict[str, list[Sample]] = {side.name: [] for side in workload.sides}
-    for _ in range(workload.rounds):
-        for side in workload.sides:
-            with ground() as url:
-                samples[side.name].append(side.run(url))
+    with ExitStack() as stack:
+        lasting = {
+            side.name: stack.enter_context(_with_history(side.history, ground))
+            for side in workload.sides
+            if side.history is not None
+        }
+        for _ in range(rounds):
+            for side in workload.sides:
+                with nullcontext(lasting[side.name]) if side.name in lasting else ground() as url:
+                    samples[side.name].append(side.run(url))
     rows = []
     for name, taken in samples.items():
         targets = [(base, least) for over, base, least in workload.targets if over == name]
@@ -106,20 +113,29 @@ def _measured(workload: Workload, ground: Ground) -> list[report.Row]:
     return rows
 
 
+@contextmanager
+def _with_history(make: Callable[[str], object], ground: Ground) -> Iterator[str]:
+    with ground() as url:
+        make(url)
+        yield url
+
+
 def _processes(bench: Bench, ground: Ground, console: Console) -> list[report.Row]:
-    rows, single = [], 0.0
-    for processes in (1, 2, 4):
-        console.print(f"[dim]W4 {processes} worker processes …[/dim]")
-        taken = []
-        for _ in range(3):
+    console.print("[dim]W4 worker processes …[/dim]")
+    samples: dict[int, list[Sample]] = {1: [], 2: [], 4: []}
+    smallest = dict.fromkeys(samples, 1.0)
+    for _ in range(bench.scale.rounds):
+        for processes, taken in samples.items():
             with ground() as url:
-                taken.append(bench.w4(url, processes))
-        found = summary([sample for sample, _ in taken])
-        single = single or found.rate
-        smallest = min(min(shares) / max(1, sum(shares)) for _, shares in taken)
-        name = f"{processes} processes, smallest share {smallest:.0%}"
+                sample, shares = bench.w4(url, processes)
+            taken.append(sample)
+            smallest[processes] = min(smallest[processes], min(shares) / sum(shares))
+    rows = []
+    for processes, taken in samples.items():
+        name = f"{processes} processes, smallest share {smallest[processes]:.0%}"
+        ratio = median(many.rate / one.rate for many, one in zip(taken, samples[1], strict=True))
         least = (1.6 if bench.postgres else 0.9) if processes == 4 else None
-        rows.append(report.row("W4", "drain with processes", name, found, [("1 process", found.rate / single, least)]))
+        rows.append(report.row("W4", "drain with processes", name, summary(taken), [("1 process", ratio, least)]))
     return rows
 
 

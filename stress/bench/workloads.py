@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, repeat
 from typing import Any
 
@@ -18,8 +18,9 @@ Ground = Callable[[], AbstractContextManager[str]]
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much each workload does."""
+    """How much each workload does in a round, and how many rounds there are: many short ones, on a noisy machine."""
 
+    rounds: int
     single: int  # One by one.
     bulk: int
     backlog: int  # Rows of each unwanted kind.
@@ -30,11 +31,19 @@ class Scale:
 
 
 QUICK = Scale(
-    single=1_000, bulk=20_000, backlog=50_000, claims=500, growth=(1_000, 10_000, 100_000), wakeups=50, idle=5.0
+    rounds=5,
+    single=1_000,
+    bulk=20_000,
+    backlog=50_000,
+    claims=500,
+    growth=(1_000, 10_000, 100_000),
+    wakeups=50,
+    idle=5.0,
 )
 FULL = Scale(
-    single=5_000,
-    bulk=100_000,
+    rounds=9,
+    single=2_000,
+    bulk=50_000,
     backlog=1_000_000,
     claims=2_000,
     growth=(1_000, 10_000, 100_000, 1_000_000, 10_000_000),
@@ -45,10 +54,14 @@ FULL = Scale(
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a workload. ``run`` gets the URL of fresh ground and returns one sample."""
+    """One side of a workload. ``run`` gets the URL of its ground, and returns one sample.
+
+    Its ground is fresh for each round; or, if it has a ``history`` to be made first, the same for all.
+    """
 
     name: str
     run: Callable[[str], Sample]
+    history: Callable[[str], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,6 @@ class Workload:
     what: str
     sides: tuple[Side, ...]
     targets: tuple[tuple[str, str, float], ...]
-    rounds: int = 3
 
 
 class Bench:
@@ -159,31 +171,24 @@ class Bench:
         return Workload("W5", "drain in batches of 100", sides, (("worker", "raw", 0.8 if self.postgres else 0.65),))
 
     def w6(self) -> Workload:
-        count, items = self.scale.claims, payloads(self.scale.claims)
+        def behind(name: str, kinds: Iterator[tuple[str, str, int, int]], size: int, count: int) -> Side:
+            items = payloads(count)
+            side = self.side(
+                name, self.ours, lambda ours: ours.drain_calls(count), lambda ours: ours.enqueue_many(items, 1000)
+            )
+            return replace(side, history=lambda url: fill(url, kinds, size))
 
-        def behind(kinds: Iterator[tuple[str, str, int, int]] | None) -> Callable[[Ours], object]:
-            def prepare(side: Ours) -> object:
-                if kinds is not None:
-                    fill(side.url, kinds, self.scale.backlog)
-                return side.enqueue_many(items, 1000)
-
-            return prepare
-
-        backlogs = {name: repeat(kind) for name, kind in BACKLOGS.items()}
-        wide: dict[str, Iterator[tuple[str, str, int, int]]] = {
-            "1000 other types": cycle([("pending", f"type{n}", 9, -60) for n in range(1000)]),
-            "1000 priorities, due later": cycle([("pending", "job", n, 86_400) for n in range(1, 1001)]),
-        }
-        sides = [self.side("nothing", self.ours, lambda side: side.drain_calls(count), behind(None))]
-        for name, kinds in {**backlogs, **wide}.items():
-            sides.append(self.side(name, self.ours, lambda side: side.drain_calls(count), behind(kinds)))
-        return Workload(
-            "W6",
-            f"claim and complete behind {self.scale.backlog:,} jobs",
-            tuple(sides),
-            tuple((name, "nothing", 0.8) for name in backlogs),
-            rounds=1 if self.scale.backlog > 100_000 else 2,
+        size, count = self.scale.backlog, self.scale.claims
+        types = cycle([("pending", f"type{n}", 9, -60) for n in range(1000)])
+        priorities = cycle([("pending", "job", n, 86_400) for n in range(1, 1001)])
+        sides = (
+            behind("nothing", repeat(BACKLOGS["finished"]), 0, count),
+            *(behind(name, repeat(kind), size, count) for name, kind in BACKLOGS.items()),
+            behind("1000 other types", types, size, count),
+            behind("1000 priorities, due later", priorities, size, count // 10),
         )
+        targets = tuple((name, "nothing", 0.8) for name in BACKLOGS)
+        return Workload("W6", f"claim and complete behind {size:,} jobs", sides, targets)
 
     def w4(self, url: str, processes: int) -> tuple[Sample, list[int]]:
         """Drain with worker processes: the sample, and how many jobs each of them took."""
