@@ -3,7 +3,7 @@
 ``Core.handle(event)`` takes an event and returns effects; it reads no clock, starts no thread and never blocks. The
 shell around it (shift.py) performs the effects and reports what became of them. Times are seconds of a monotonic clock.
 At most one exchange, one renewal, one look and one cleanup are under way at any time, so their answers need no names;
-everything else is keyed by claim: (id, fence) (W-5).
+everything else is keyed by claim (W-5): by the Job, which equals nothing but itself.
 
 The life of a claim in here: *waiting* (handed to the line, not known to have begun) → *running* → *ended* (its
 settlement is in the outbox, or under way) → answered, and forgotten. Until it is answered it is renewed (W-2).
@@ -36,7 +36,6 @@ from jobqueue.events import (
     Exchanged,
     ExchangeFailed,
     Finish,
-    Key,
     Look,
     Looked,
     LookFailed,
@@ -64,6 +63,7 @@ SPACING = (0.001, 0.05)  # Seconds between polls that wake-ups ask for and that 
 PAUSES = (0.05, 0.5)  # Seconds between tries while the database is busy or away: from, to.
 LOOKS_APART = 1.25  # Heartbeats from one look's answer to the next look: more than one (W-3).
 CLEANUP_EVERY = 60.0
+SETTLED = End.SETTLED  # Looked up once: an enum's member costs more than the comparison with it.
 LAST_WORD = 1.0  # Seconds after the grace time in which outcomes are still recorded, before the worker ends regardless.
 
 
@@ -103,9 +103,9 @@ class Core:
 
     def __init__(self, settings: Settings, at: float) -> None:
         self.settings = settings
-        self.held: dict[Key, _Claim] = {}
-        self.waiting: dict[Key, _Claim] = {}  # Oldest first.
-        self.running: dict[Key, _Claim] = {}
+        self.held: dict[Job, _Claim] = {}
+        self.waiting: dict[Job, _Claim] = {}  # Oldest first.
+        self.running: dict[Job, _Claim] = {}
         self.finished = False
         self._outbox: list[Settlement] = []
         self._outbox_since = inf
@@ -130,7 +130,7 @@ class Core:
         # Leases
         self._beat_at = inf
         self._renewing: tuple[_Claim, ...] | None = None
-        self._withdrawing: tuple[Key, ...] = ()
+        self._withdrawing: tuple[Job, ...] = ()
         self._deadline_at = inf
         self._seen: frozenset[Expired] = frozenset()
         self._seen_at = inf
@@ -200,8 +200,8 @@ class Core:
     # Handlers
 
     def _progress(self, event: Progress) -> None:
-        for key, since in event.running:
-            claim = self.waiting.pop(key, None)
+        for job, since in event.running:
+            claim = self.waiting.pop(job, None)
             if claim is not None:
                 self._begun(claim, since)
         if event.outcomes:
@@ -211,7 +211,7 @@ class Core:
 
     def _begun(self, claim: _Claim, since: float) -> None:
         claim.since = since
-        self.running[claim.job.key] = claim
+        self.running[claim.job] = claim
         self._deadline_at = min(self._deadline_at, claim.deadline)
 
     def _measure(self, outcomes: Sequence[Outcome]) -> None:
@@ -222,16 +222,15 @@ class Core:
     def _end(self, outcome: Outcome, at: float) -> None:
         """The claim's turn is over: its one settlement goes to the outbox (W-4)."""
         job, what, _ = outcome
-        key = job.key
-        claim = self.held.get(key)
+        claim = self.held.get(job)
         if claim is None or claim.ended:
             if not isinstance(what, End):
                 self._do(Dropped(job, "its attempt had ended before"))
             return
-        self.waiting.pop(key, None)
-        self.running.pop(key, None)
-        if claim.lost or job.settled or what is End.SETTLED:
-            del self.held[key]
+        self.waiting.pop(job, None)
+        self.running.pop(job, None)
+        if claim.lost or job.settled or what is SETTLED:
+            del self.held[job]
             if claim.lost and not job.settled:
                 self._do(Dropped(job, LOST))
         else:
@@ -258,27 +257,27 @@ class Core:
             return
         patience = -inf if self._stopping else self.settings.heartbeat
         stale = []
-        for key, claim in self.waiting.items():
+        for job, claim in self.waiting.items():
             if at < claim.claimed + patience:
                 break
-            stale.append(key)
+            stale.append(job)
         if stale:
             self._withdrawing = tuple(stale)
             self._do(Withdraw(self._withdrawing))
 
     def _withdrawn(self, event: Withdrawn) -> None:
         asked, self._withdrawing = self._withdrawing, ()
-        unbegun = set(event.keys)
-        for key in asked:
-            claim = self.waiting.pop(key, None)
+        unbegun = set(event.jobs)
+        for job in asked:
+            claim = self.waiting.pop(job, None)
             if claim is None:  # It has begun, and ended, meanwhile.
                 continue
-            if key not in unbegun:
+            if job not in unbegun:
                 self._begun(claim, event.at)
             elif claim.lost:
-                del self.held[key]
+                del self.held[job]
             else:
-                self._settle(claim, Release(claim.job, begun=False), event.at)
+                self._settle(claim, Release(job, begun=False), event.at)
 
     # Exchanges
 
@@ -341,7 +340,7 @@ class Core:
         self._pause, self._retry_at = PAUSES[0], -inf
         if sent:
             for settlement in sent:
-                self.held.pop(settlement.job.key, None)
+                self.held.pop(settlement.job, None)
             self._do(Recorded(sent, event.replies))
         if event.jobs:
             self._take(event)
@@ -354,12 +353,11 @@ class Core:
             self._beat_at = inf
         self._beat_at = min(self._beat_at, at + self.settings.heartbeat)
         for job in event.jobs:
-            key = job.key
-            self.held[key] = claim = _Claim(job, at, at)
+            self.held[job] = claim = _Claim(job, at, at)
             if self._stopping:  # Claimed while the stop was on its way (W-7).
                 self._settle(claim, Release(job, begun=False), at)
             else:
-                self.waiting[key] = claim
+                self.waiting[job] = claim
         if not self._stopping:
             self._do(Start(tuple(event.jobs), at + self.settings.lease))
 
@@ -435,7 +433,7 @@ class Core:
         for claim, reply in zip(renewed, event.replies, strict=True):
             if isinstance(reply, Extended):
                 claim.confirmed = event.at
-            elif not claim.ended and not claim.job.settled and claim.job.key in self.held:
+            elif not claim.ended and not claim.job.settled and claim.job in self.held:
                 claim.lost = True
                 self._do(Tell(claim.job, LOST))
             # An ended claim may just have been settled by an exchange that is under way: that reply tells.
@@ -455,7 +453,8 @@ class Core:
         since, self._looking_since = self._looking_since, None
         assert since is not None, "an answer follows a look"
         if since - self._seen_at > self.settings.heartbeat:
-            twice = tuple(look for look in event.found if look in self._seen and (look.id, look.fence) not in self.held)
+            mine = {job.key for job in self.held}
+            twice = tuple(look for look in event.found if look in self._seen and (look.id, look.fence) not in mine)
             if twice and not self._stopping:
                 self._do(Sweep(twice))
         self._seen, self._seen_at = frozenset(event.found), event.at

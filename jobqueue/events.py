@@ -9,8 +9,6 @@ from typing import NamedTuple, TypeAlias
 
 from jobqueue.types import Expired, Extended, Job, Lost, Reply, Settlement
 
-Key: TypeAlias = tuple[str, int]
-
 LOST, TIMEOUT, INTERRUPTED = "lease lost", "timeout", "interrupted"
 
 
@@ -45,7 +43,7 @@ class Progress:
     """What the handlers do: what runs, since when (looked at first), and what has ended since the last report."""
 
     at: float
-    running: Sequence[tuple[Key, float]]
+    running: Sequence[tuple[Job, float]]
     outcomes: Sequence[Outcome]
 
 
@@ -92,7 +90,7 @@ class Withdrawn:
     """Of the claims to be withdrawn these have not begun, and never will; the others have."""
 
     at: float
-    keys: Sequence[Key]
+    jobs: Sequence[Job]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +195,7 @@ class Start:
 class Withdraw:
     """Take those of these that have not begun out of the line; answer by Withdrawn."""
 
-    keys: tuple[Key, ...]
+    jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True, slots=True)

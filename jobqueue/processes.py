@@ -189,7 +189,7 @@ def _request(job: Job) -> bytes:
     given: dict[str, Any] = {name: getattr(job, name) for name in FIELDS}
     # Byte for byte: whether it is UTF-8 and JSON is found out beside the handler, where it ends this attempt only.
     raw = job.payload_text.encode() if isinstance(job.payload_text, str) else job.payload_text
-    given["payload_text"] = raw.decode("latin-1")
+    given["payload_text"], given["raw_id"] = raw.decode("latin-1"), job.raw_id.hex()
     return json.dumps(given).encode()
 
 
@@ -249,7 +249,7 @@ def child(pipe: Connection, source: bytes) -> None:
     seat = CoroutineSeat(handlers, loop)
     pipe.send_bytes(b'{"ready": true}')
     while (given := requests.get()) is not None:
-        given["payload_text"] = given["payload_text"].encode("latin-1")
+        given["payload_text"], given["raw_id"] = given["payload_text"].encode("latin-1"), bytes.fromhex(given["raw_id"])
         job = _Claim.__new__(_Claim)
         job._tell = lambda: pipe.send_bytes(b'{"settled": true}')
         job.__init__(**given)  # type: ignore[misc]

@@ -246,7 +246,7 @@ class Queue:
         """extend for several jobs in one transaction, each answered by itself."""
         lease_us = self._lease_us(lease)
         # One order of locks for every writer of several rows (spec §3 of the backends: deadlocks).
-        ordered = sorted(range(len(jobs)), key=lambda index: jobs[index].id)
+        ordered = sorted(range(len(jobs)), key=lambda index: jobs[index].raw_id)
 
         def work(tx: Transaction) -> list[Extended | Lost]:
             replies = {index: store.extend(tx, jobs[index], lease_us) for index in ordered}

@@ -182,7 +182,7 @@ class Shift:
         for each in told:  # It grows: what comes of a withdrawal is an event, too.
             for effect in self._core.handle(each):
                 if isinstance(effect, events.Withdraw):
-                    told.append(events.Withdrawn(self.clock.monotonic(), self._crew.withdraw(effect.keys)))
+                    told.append(events.Withdrawn(self.clock.monotonic(), self._crew.withdraw(effect.jobs)))
                 else:
                     self._perform(effect)
 

@@ -106,7 +106,7 @@ def _claiming(tx: Transaction, claim: Claim) -> Args:
 
 
 def _jobs(rows: Iterable[Row]) -> list[Job]:
-    return [Job(id_text(row[0]), *row[1:]) for row in rows]
+    return [Job(*row) for row in rows]
 
 
 def due_in_us(tx: Transaction, types: Collection[str] | None) -> int | None:
@@ -142,11 +142,13 @@ def settle_held(
     """
     decisions = [transitions.decide(one, backoff, draw) for one, draw in zip(settlements, draws, strict=True)]
     writes = [_writing(tx, one.job, decision) for one, decision in zip(settlements, decisions, strict=True)]
-    for statement, batch in groupby(writes, key=itemgetter(0)):
+    replies: list[Reply] = []
+    for event, batch in groupby(writes, key=itemgetter(0)):
         args = [write[1] for write in batch]
-        if tx.run_many(statement, args) != len(args):
+        if tx.run_many(event, args) != len(args):
             return None
-    return [SETTLED[decision.event] for decision in decisions]
+        replies += [SETTLED[event]] * len(args)
+    return replies
 
 
 def settle_and_dequeue(
@@ -161,7 +163,7 @@ def settle_and_dequeue(
     return SETTLED[decision.event] if changed else LOST, _jobs(rows)
 
 
-def _writing(tx: Transaction, job: Job, decision: Decision) -> tuple[str, Args]:
+def _writing(tx: Transaction, job: Job, decision: Decision) -> tuple[Event, Args]:
     """The statement that writes a decision if its claim is still held, and its arguments."""
     args = _holder(tx, job)
     event, args["result"], args["error"], args["delay"] = decision
@@ -174,7 +176,7 @@ def settled_as(tx: Transaction, settlement: Settlement, backoff: Backoff, draw: 
     A row that tells neither raises LookupError (spec §5, unknown outcomes).
     """
     job, decision = settlement.job, transitions.decide(settlement, backoff, draw)
-    found = tx.rows("settled_as", {"seq": job.seq, "id": id_raw(job.id)})
+    found = tx.rows("settled_as", {"seq": job.seq, "id": job.raw_id})
     if not found:
         raise LookupError("the job is gone")
     status, fence, worker, result, error = found[0]
@@ -195,7 +197,7 @@ def extend(tx: Transaction, job: Job, lease_us: int, *, alone: bool = False) -> 
 
 def _holder(tx: Transaction, job: Job) -> dict[str, Any]:
     """What a holder's compare-and-set compares, and its now (the law)."""
-    return {"seq": job.seq, "id": id_raw(job.id), "fence": job.fence, "worker": job.worker, "now": tx.now_us}
+    return {"seq": job.seq, "id": job.raw_id, "fence": job.fence, "worker": job.worker, "now": tx.now_us}
 
 
 def expired(tx: Transaction, n: int) -> list[Expired]:

@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import Protocol
 
 from jobqueue.clock import Clock
-from jobqueue.events import TIMEOUT, End, Key, Outcome
+from jobqueue.events import TIMEOUT, End, Outcome
 from jobqueue.handlers import Handlers, attempt
 from jobqueue.types import Job, Release, Settlement
 
@@ -130,20 +130,20 @@ class Crew:
             if self._idle and unserved > 0:
                 self._work.notify(unserved)
 
-    def withdraw(self, keys: Iterable[Key]) -> list[Key]:
+    def withdraw(self, jobs: Iterable[Job]) -> list[Job]:
         """Take claims out of the line; those that were still in it. They have not begun, and never will."""
-        wanted = set(keys)
+        wanted = set(jobs)
         with self._lock:
-            kept = [entry for entry in self._line if entry[0].key not in wanted]
-            gone = [job.key for job, _ in self._line if job.key in wanted]
+            kept = [entry for entry in self._line if entry[0] not in wanted]
+            gone = [job for job, _ in self._line if job in wanted]
             self._line.clear()
             self._line.extend(kept)
         return gone
 
-    def running(self) -> list[tuple[Key, float]]:
+    def running(self) -> list[tuple[Job, float]]:
         """The claims whose handlers run, and since when."""
         with self._lock:
-            return [(slot.job.key, slot.since) for slot in self._slots if slot.job is not None]
+            return [(slot.job, slot.since) for slot in self._slots if slot.job is not None]
 
     def ended(self) -> list[Outcome]:
         """What has ended since the last call, in order."""
@@ -196,7 +196,7 @@ class Crew:
                 slot.thread.join(max(0.0, until - self._clock.monotonic()))
 
     def _slot_of(self, job: Job) -> _Slot | None:
-        return next((slot for slot in self._slots if slot.job is not None and slot.job.key == job.key), None)
+        return next((slot for slot in self._slots if slot.job is job), None)
 
     def _hire(self) -> None:
         slot = _Slot(self._seat())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
@@ -25,11 +25,14 @@ TERMINAL = frozenset({Status.COMPLETED, Status.DEAD})
 _UNREAD = object()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Job:
-    """A claim: one job as one dequeue gave it to one worker. Only the holder of such a claim can settle it (G-3)."""
+    """A claim: one job as one dequeue gave it to one worker. Only the holder of such a claim can settle it (G-3).
 
-    id: str
+    It equals nothing but itself. ``raw_id`` are the 16 bytes of its id, for most claims are never shown as text.
+    """
+
+    raw_id: bytes
     fence: int
     worker: str
     type: str
@@ -44,11 +47,20 @@ class Job:
     timeout_us: int | None
     unique_key: str | None
     error: str | None
-    payload_text: str | bytes = field(repr=False)
-    lost: str | None = field(default=None, repr=False, compare=False)
+    payload_text: str | bytes
+    lost: str | None = None
     """Why this claim's outcome no longer counts (lease lost, timed out, interrupted), as far as the worker knows."""
-    settled: bool = field(default=False, repr=False, compare=False)
-    _payload: Any = field(default=_UNREAD, repr=False, compare=False)
+    settled: bool = False
+    _payload: Any = _UNREAD
+
+    def __repr__(self) -> str:
+        """Short, and without the payload, which may hold secrets."""
+        return f"<Job {self.id}, {self.type}, attempt {self.attempts} of {self.max_attempts}, fence {self.fence}>"
+
+    @property
+    def id(self) -> str:
+        """The id that enqueue returned."""
+        return values.id_text(self.raw_id)
 
     @property
     def payload(self) -> Any:

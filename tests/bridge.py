@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import jobqueue
-from jobqueue.values import EPOCH, MICROSECOND, moment
+from jobqueue.values import EPOCH, MICROSECOND, id_raw, moment
 from model import HIDDEN, Claim, Job, State
 from model import calls as m
 from tests.clock import ManualClock
@@ -200,7 +200,7 @@ class Bridge:
             return self._given[claim]
         row = self.before.get(claim.id)
         return jobqueue.Job(
-            id=claim.id, fence=claim.fence, worker=claim.worker, type=row.type if row else "t", priority=0,
+            raw_id=id_raw(claim.id), fence=claim.fence, worker=claim.worker, type=row.type if row else "t", priority=0,
             attempts=row.attempts if row else 1, max_attempts=row.max_attempts if row else 1, seq=row.seq if row else 0,
             scheduled_at_us=0, created_at_us=0, started_at_us=0, lease_expires_at_us=0, timeout_us=None,
             unique_key=None, error=None, payload_text="null",

@@ -72,7 +72,8 @@ def test_b02_a_claim_that_changed_no_row_gives_no_job(
     seen: list[Any] = []
 
     def paused(tx: Transaction) -> list[Any]:
-        found = tx.rows("first", {"type": "t", "n": 1, "worker": "a", "lease": 1_000_000, "now": tx.now_us})
+        wanted = {"type": "t", "below": 1, "n": 1, "worker": "a", "lease": 1_000_000, "now": tx.now_us}
+        found = tx.rows("first", wanted)
         with suppress(Exception):
             seen.append(other.dequeue())  # SQLite: the write lock is A's, so B waits until its patience ends.
         return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from copy import copy
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -389,6 +391,24 @@ def test_g12_higher_priority_first_then_earlier_schedule_then_enqueue_order(queu
     assert [job.id for job in queue.dequeue_many(10)] == [ids[n] for n in (5, 2, 3, 1, 0, 4)]
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_g12_what_is_due_comes_in_order_whatever_is_due_later_in_between(
+    queue: Queue, clock: ManualClock, n: int
+) -> None:
+    """Four priorities of one type, each with jobs that are due, due later, or both."""
+    levels = {"due": [-2, -1], "later": [60], "both": [-1, 60]}
+    for number, kinds in enumerate(product(levels, repeat=4)):
+        type, base = f"t{number}", now(clock)
+        given = [(-place, seconds) for place, kind in enumerate(kinds) for seconds in levels[kind]]
+        queue.enqueue_many(
+            {"type": type, "priority": priority, "scheduled_at": base + timedelta(seconds=seconds)}
+            for priority, seconds in given
+        )
+        taken = iter(partial(queue.dequeue_many, n, type), [])
+        found = [(job.priority, job.scheduled_at - base) for batch in taken for job in batch]
+        assert found == [(priority, timedelta(seconds=seconds)) for priority, seconds in given if seconds < 0]
+
+
 def test_g12_jobs_of_one_instant_come_in_order_of_enqueue_also_after_deletions(
     queue: Queue, clock: ManualClock
 ) -> None:
@@ -576,15 +596,16 @@ def test_s8_bad_arguments_of_the_other_calls_are_refused(queue: Queue, open_queu
     assert claim(queue).attempts == 1
 
 
-@pytest.mark.parametrize("other", ["fence", "worker", "id"])
+@pytest.mark.parametrize("other", ["fence", "worker", "raw_id"])
 def test_g3_among_many_completions_those_that_differ_from_the_holder_in_one_thing_are_lost(
     queue: Queue, other: str
 ) -> None:
     """The claims of a batch are compared together on PostgreSQL, and each must be compared whole."""
     queue.enqueue_many([{"type": "a"}] * 4)
     first, second, third, fourth = queue.dequeue_many(4)
-    strange: dict[str, Any] = {"fence": second.fence + 1, "worker": "another", "id": fourth.id}
-    stale = replace(second, **{other: strange[other]})
+    strange: dict[str, Any] = {"fence": second.fence + 1, "worker": "another", "raw_id": fourth.raw_id}
+    stale = copy(second)
+    setattr(stale, other, strange[other])
     assert queue.complete_many([(first, 1), (stale, 2), (third, 3)]) == [
         Settled(Status.COMPLETED),
         Lost(),

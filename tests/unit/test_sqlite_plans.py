@@ -19,7 +19,7 @@ BY_ID = "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)"
 PLANS = {
     "key_holder": ["SEARCH jobs USING INDEX jobs:unique_key (unique_key=?)"],
     "exists": ["SEARCH jobs USING COVERING INDEX sqlite_autoindex_jobs_1 (id=?)"],
-    "first": ["SEARCH jobs USING INDEX jobs:claim (type=?)"],
+    "first": ["SEARCH jobs USING INDEX jobs:claim (type=? AND priority<?)"],
     "due": [
         "SEARCH head USING INDEX jobs:claim (type=?)",
         "SEARCH head USING INDEX jobs:claim (type=? AND priority<?)",

@@ -15,7 +15,7 @@ from random import Random
 
 from jobqueue import events
 from jobqueue.core import Core, Settings
-from jobqueue.events import End, Key, Outcome
+from jobqueue.events import End, Outcome
 from jobqueue.types import (
     Complete,
     Expired,
@@ -29,6 +29,7 @@ from jobqueue.types import (
     Settlement,
     Status,
 )
+from jobqueue.values import id_raw
 
 RING_EVERY = 0.02
 
@@ -124,7 +125,7 @@ def _job(row: Row) -> Job:
     timeout_us = None if row.timeout is None else round(row.timeout * 1e6)
     assert row.worker is not None
     numbers = (0, row.attempts, row.max_attempts, 0, 0, 0, 0, 0)
-    return Job(row.id, row.fence, row.worker, "x", *numbers, timeout_us, None, None, "null")
+    return Job(id_raw(row.id), row.fence, row.worker, "x", *numbers, timeout_us, None, None, "null")
 
 
 def _look(row: Row) -> Expired:
@@ -181,9 +182,9 @@ class Hand:
         self.finished: events.Finish | None = None
         self.stopping_since = inf
         self.line: list[tuple[Job, float]] = []
-        self.slots: dict[Key, float] = {}
+        self.slots: dict[Job, float] = {}
         self.ended: list[Outcome] = []
-        self.sent: defaultdict[Key, list[Settlement]] = defaultdict(list)
+        self.sent: defaultdict[Job, list[Settlement]] = defaultdict(list)
         self.looks: list[tuple[float, float, frozenset[Expired]]] = []
         self.rest: events.Rest | None = None
         self.dirty = False
@@ -238,13 +239,13 @@ class Hand:
             case events.Start(jobs, until):
                 self.line += [(job, until) for job in jobs]
                 self.fill()
-            case events.Withdraw(keys):
-                gone = [job.key for job, _ in self.line if job.key in keys]
-                self.line = [entry for entry in self.line if entry[0].key not in keys]
+            case events.Withdraw(jobs):
+                gone = [job for job, _ in self.line if job in jobs]
+                self.line = [entry for entry in self.line if entry[0] not in jobs]
                 self.feed(events.Withdrawn(world.now, gone))
             case events.Abandon(job, reason) | events.Tell(job, reason):
                 job.lost = reason
-                if isinstance(effect, events.Abandon) and self.slots.pop(job.key, None) is not None:
+                if isinstance(effect, events.Abandon) and self.slots.pop(job, None) is not None:
                     self.ended.append(Outcome(job, End.STOPPED, 0.0))
                     self.fill()
                     world.at(world.now, self.report)
@@ -264,7 +265,7 @@ class Hand:
         world, self.rest, self.dirty = self.world, None, False
         assert n == 0 or self.stopping_since == inf, "W-1: no claims once stopping"
         for settlement in settlements:
-            sent = self.sent[settlement.job.key]
+            sent = self.sent[settlement.job]
             assert not sent or sent[0] is settlement, "W-4: each claim has one settlement"
             sent.append(settlement)
 
@@ -330,7 +331,7 @@ class Hand:
     def begin(self, job: Job) -> None:
         world, row = self.world, self.world.table.rows[job.id]
         row.begun += 1
-        self.slots[job.key] = world.now
+        self.slots[job] = world.now
         if row.timeout is not None:
             world.at(world.now + row.timeout, self.report)
         world.at(world.now + row.takes, lambda: self.end(job, row.takes))
@@ -338,7 +339,7 @@ class Hand:
     def end(self, job: Job, seconds: float) -> None:
         if not self.alive:
             return
-        self.slots.pop(job.key, None)  # Gone already, if it was abandoned; the late outcome is reported all the same.
+        self.slots.pop(job, None)  # Gone already, if it was abandoned; the late outcome is reported all the same.
         self.ended.append(Outcome(job, Complete(job), seconds))
         self.fill()
         if not self.line or self.world.now - self.rung > RING_EVERY:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,8 @@ SETTINGS = Settings(lease=3.0, heartbeat=1.0, concurrency=2, batch=10)
 
 def job(name: str = "a", *, fence: int = 1, timeout: float | None = None, max_attempts: int = 3) -> Job:
     timeout_us = None if timeout is None else round(timeout * 1e6)
-    return Job(name, fence, "w", "x", 0, 1, max_attempts, 0, 0, 0, 0, 0, timeout_us, None, None, "null")
+    id = name.encode().ljust(16)
+    return Job(id, fence, "w", "x", 0, 1, max_attempts, 0, 0, 0, 0, 0, timeout_us, None, None, "null")
 
 
 def working(jobs: Sequence[Job], settings: Settings = SETTINGS) -> Core:
@@ -31,7 +33,7 @@ def working(jobs: Sequence[Job], settings: Settings = SETTINGS) -> Core:
     worker = Core(settings, 0.0)
     worker.handle(events.Tick(0.0))
     worker.handle(events.Exchanged(0.0, [], jobs))
-    running = [(job.key, 0.0) for job in jobs[: settings.concurrency]]
+    running = [(job, 0.0) for job in jobs[: settings.concurrency]]
     worker.handle(events.Progress(0.0, running, []))
     return worker
 
@@ -136,7 +138,7 @@ def test_a_drain_ends_when_no_job_is_due(jobs: list[Row], options: Settings, ran
 @given(st.lists(st.sampled_from([0.001, 0.1, 2.0, 20.0]), min_size=1, max_size=10), randoms)
 @settings(deadline=None, max_examples=40)
 def test_w2_every_held_claim_is_renewed_long_before_its_lease_ends(takes: list[float], random: Random) -> None:
-    jobs = [Row(str(number), seconds) for number, seconds in enumerate(takes)]
+    jobs = [Row(str(UUID(int=number)), seconds) for number, seconds in enumerate(takes)]
     world = world_of(jobs, random)
     Hand(world, "w", SETTINGS)
 
@@ -156,7 +158,7 @@ def test_w2_every_held_claim_is_renewed_long_before_its_lease_ends(takes: list[f
 def test_w3_a_lock_held_for_longer_than_a_lease_gets_no_live_job_swept(
     random: Random, locked: float, workers: int
 ) -> None:
-    jobs = [Row(str(number), 60.0, max_attempts=1) for number in range(2 * workers)]
+    jobs = [Row(str(UUID(int=number)), 60.0, max_attempts=1) for number in range(2 * workers)]
     world = world_of(jobs, random)
     for number in range(workers):
         Hand(world, f"w{number}", SETTINGS)
@@ -173,9 +175,10 @@ def test_w3_a_lock_held_for_longer_than_a_lease_gets_no_live_job_swept(
 def test_w1_slow_handlers_are_never_claimed_for_in_advance() -> None:
     worker = Core(SETTINGS, 0.0)
     assert only(worker.handle(events.Tick(0.0)), events.Exchange) == [events.Exchange((), 2)]
-    worker = working([job("a"), job("b")])
-    done = [Outcome(job("a"), Complete(job("a")), 10.0)]
-    [exchange] = only(worker.handle(events.Progress(10.0, [(job("b").key, 0.0)], done)), events.Exchange)
+    a, b = job("a"), job("b")
+    worker = working([a, b])
+    done = [Outcome(a, Complete(a), 10.0)]
+    [exchange] = only(worker.handle(events.Progress(10.0, [(b, 0.0)], done)), events.Exchange)
     assert isinstance(exchange, events.Exchange)
     assert exchange.n == 1
 
@@ -199,8 +202,8 @@ def test_w1_a_claim_that_stands_in_line_for_a_heartbeat_is_given_back() -> None:
     waiting = job("c")
     worker = working([job("a"), job("b"), waiting])
     assert only(worker.handle(events.Tick(0.9)), events.Withdraw) == []
-    assert only(worker.handle(events.Tick(1.0)), events.Withdraw) == [events.Withdraw((waiting.key,))]
-    [exchange] = only(worker.handle(events.Withdrawn(1.0, [waiting.key])), events.Exchange)
+    assert only(worker.handle(events.Tick(1.0)), events.Withdraw) == [events.Withdraw((waiting,))]
+    [exchange] = only(worker.handle(events.Withdrawn(1.0, [waiting])), events.Exchange)
     assert exchange == events.Exchange((Release(waiting, begun=False),), 0)
 
 
@@ -219,17 +222,18 @@ def test_w2_a_lost_lease_is_told_once_and_its_outcome_dropped() -> None:
     effects = worker.handle(events.Renewed(1.0, [Lost(), Extended(4_000_000)]))
     assert only(effects, events.Tell) == [events.Tell(mine, events.LOST)]
     assert only(worker.handle(events.Tick(2.0)), events.Renew) == [events.Renew((other,))]
-    effects = worker.handle(events.Progress(2.1, [(other.key, 0.0)], [Outcome(mine, Complete(mine), 2.0)]))
+    effects = worker.handle(events.Progress(2.1, [(other, 0.0)], [Outcome(mine, Complete(mine), 2.0)]))
     assert only(effects, events.Dropped) == [events.Dropped(mine, events.LOST)]
     [exchange] = only(effects, events.Exchange)
     assert exchange == events.Exchange((), 1)  # Its slot is free again, and nothing is settled.
 
 
 def test_w2_a_failed_renewal_is_tried_again_soon() -> None:
-    worker = working([job("a")])
+    mine = job("a")
+    worker = working([mine])
     assert only(worker.handle(events.Tick(1.0)), events.Renew)
     assert only(worker.handle(events.RenewFailed(1.5)), events.Renew) == []
-    assert only(worker.handle(events.Tick(1.6)), events.Renew) == [events.Renew((job("a"),))]
+    assert only(worker.handle(events.Tick(1.6)), events.Renew) == [events.Renew((mine,))]
 
 
 def test_w2_a_renewal_that_crosses_the_settlement_tells_nobody_anything() -> None:
@@ -261,8 +265,9 @@ def test_w3_a_failed_look_is_no_look() -> None:
 
 
 def test_w3_what_this_worker_holds_is_not_swept_by_it() -> None:
-    found = Expired("a", 1, 1, 0, 1, 3)
-    worker = working([job("a")])
+    mine = job("a")
+    found = Expired(mine.id, 1, mine.fence, 0, 1, 3)
+    worker = working([mine])
     worker.handle(events.Looked(0.0, [found]))
     worker.handle(events.Tick(2.0))
     assert only(worker.handle(events.Looked(2.0, [found])), events.Sweep) == []
@@ -275,7 +280,7 @@ def test_w5_an_old_claim_of_the_same_job_does_not_settle_the_new_one() -> None:
     [exchange] = only(worker.handle(events.Progress(0.5, [], [Outcome(old, End.STOPPED, 0.5)])), events.Exchange)
     assert exchange == events.Exchange((Fail(old, events.TIMEOUT),), 1)
     worker.handle(events.Exchanged(0.6, [Settled(Status.FAILED)], [new]))
-    effects = worker.handle(events.Progress(0.7, [(new.key, 0.6)], [Outcome(old, Complete(old), 0.7)]))
+    effects = worker.handle(events.Progress(0.7, [(new, 0.6)], [Outcome(old, Complete(old), 0.7)]))
     assert only(effects, events.Exchange) == []
     assert len(only(effects, events.Dropped)) == 1
     [exchange] = only(worker.handle(events.Progress(0.8, [], [Outcome(new, Complete(new), 0.2)])), events.Exchange)

@@ -26,7 +26,7 @@ from tests.worker import jobs
 
 
 def job(payload: str = "null") -> Job:
-    return Job("a", 1, "w", "x", 0, 1, 3, 0, 0, 0, 0, 0, None, None, None, payload)
+    return Job(b"a", 1, "w", "x", 0, 1, 3, 0, 0, 0, 0, 0, None, None, None, payload)
 
 
 def nothing(job: Job) -> None:
