@@ -142,14 +142,12 @@ begin
             limit enough
         ) as head;
         chosen := array(
-            select locked.seq
-            from unnest(heads) as candidate (seq) cross join lateral (
-                select job.seq from "{schema}"."{queue}" as job
-                where job.seq = candidate.seq and job.status not in ('running', 'completed', 'dead')
-                    and job.scheduled_at <= due_at
-                for no key update skip locked
-            ) as locked
+            select job.seq from "{schema}"."{queue}" as job
+            where job.seq = any (heads) and job.status not in ('running', 'completed', 'dead')
+                and job.scheduled_at <= due_at
+            order by job.priority desc, job.scheduled_at, job.seq
             limit $2
+            for no key update skip locked
         );
     end if;
     if chosen is null or (cardinality(chosen) < $2 and seen = enough) then
