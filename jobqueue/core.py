@@ -221,7 +221,7 @@ class Core:
 
     def _end(self, outcome: Outcome, at: float) -> None:
         """The claim's turn is over: its one settlement goes to the outbox (W-4)."""
-        job, what, _ = outcome
+        job, what = outcome.job, outcome.what
         claim = self.held.get(job)
         if claim is None or claim.ended:
             if not isinstance(what, End):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from jobqueue.types import Expired, Extended, Job, Lost, Reply, Settlement
 
@@ -20,7 +20,8 @@ class End(Enum):
     STOPPED = "given up on request: killed and reaped, cancelled, or left to itself"
 
 
-class Outcome(NamedTuple):
+@dataclass(slots=True)
+class Outcome:
     """How one claim's turn ended, and how many seconds its handler took."""
 
     job: Job

@@ -80,4 +80,4 @@ def _first_later(rows: list[Row], now: int) -> int | None:
 def _absent(args: Sequence[Args]) -> tuple[str, ...]:
     """The arguments that are None in every row."""
     names = [name for name, value in args[0].items() if value is None] if args else []
-    return tuple([name for name in names if all(each[name] is None for each in args)])
+    return tuple([name for name in names if [each[name] for each in args].count(None) == len(args)])

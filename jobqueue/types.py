@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from jobqueue import values
 from jobqueue.values import MICROSECOND, moment
@@ -134,14 +134,17 @@ class JsonText(str):
     __slots__ = ()
 
 
-class Complete(NamedTuple):
+# Not frozen: there is one for every job, and freezing one costs more than making it.
+@dataclass(slots=True)
+class Complete:
     """Settle a claim by T-3. ``result`` is any storable JSON value, or such a value as JsonText."""
 
     job: Job
     result: Any = None
 
 
-class Fail(NamedTuple):
+@dataclass(slots=True)
+class Fail:
     """Settle a claim by T-4 or T-5. ``delay_us`` replaces the backoff; ``for_good`` makes the job dead."""
 
     job: Job
@@ -150,7 +153,8 @@ class Fail(NamedTuple):
     for_good: bool = False
 
 
-class Release(NamedTuple):
+@dataclass(slots=True)
+class Release:
     """Settle a claim by T-6: the attempt is given back. ``delay_us`` snoozes; ``begun`` as spec §1 defines it."""
 
     job: Job

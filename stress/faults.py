@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from jobqueue.core import Core
@@ -76,7 +76,7 @@ def keyed_by_id(queue: RecordingQueue) -> None:
         return hash(job.raw_id)
 
     def settle(core: Core, claim: Any, settlement: Any, at: float) -> None:
-        honest(core, claim, settlement._replace(job=claim.job), at)
+        honest(core, claim, replace(settlement, job=claim.job), at)
 
     honest = Core._settle
     Job.__eq__, Job.__hash__ = same, hashed  # type: ignore[assignment, method-assign]
