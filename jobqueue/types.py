@@ -22,7 +22,7 @@ class Status(StrEnum):
 
 
 TERMINAL = frozenset({Status.COMPLETED, Status.DEAD})
-_UNREAD = object()
+_UNREAD = ...  # No JSON reads as this, and in every copy of a job, also a pickled one, it is the same.
 
 
 @dataclass(slots=True, eq=False, repr=False)

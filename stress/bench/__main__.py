@@ -70,11 +70,10 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _run(bench: Bench, ground: Ground, only: Sequence[str], console: Console) -> list[report.Row]:
     rows: list[report.Row] = []
-    scale = bench.scale
     for workload in bench.workloads():
         if workload.name in only:
             console.print(f"[dim]{workload.name} {workload.what} …[/dim]")
-            rows += _measured(workload, scale.rounds, ground)
+            rows += _measured(workload, bench.scale.rounds, ground)
     if "W4" in only:
         rows += _processes(bench, ground, console)
     if "W7" in only:

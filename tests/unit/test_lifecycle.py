@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from copy import copy
+import pickle
+from collections.abc import Callable
+from copy import copy, deepcopy
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import product
@@ -418,6 +420,22 @@ def test_g12_jobs_of_one_instant_come_in_order_of_enqueue_also_after_deletions(
     queue.cleanup(0)
     ids = [queue.enqueue("a") for _ in range(20)]
     assert [claim(queue).id for _ in range(20)] == ids
+
+
+@pytest.mark.parametrize("copied", [copy, deepcopy, lambda job: pickle.loads(pickle.dumps(job))])
+def test_a_copy_of_a_claim_has_its_payload_and_can_settle_it(queue: Queue, copied: Callable[[Job], Job]) -> None:
+    queue.enqueue("a", {"x": [1]})
+    job = claim(queue)
+    other = copied(job)
+    assert (other.id, other.fence, other.payload, other.lost) == (job.id, job.fence, {"x": [1]}, None)
+    assert other != job
+    queue.complete(other)
+
+
+def test_a_claim_is_shown_without_its_payload(queue: Queue) -> None:
+    queue.enqueue("a", "secret", max_attempts=2)
+    job = claim(queue)
+    assert repr(job) == f"<Job {job.id}, a, attempt 1 of 2, fence 1>"
 
 
 def test_g13_empty_means_that_nothing_was_due(queue: Queue) -> None:
