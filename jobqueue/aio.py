@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from jobqueue.errors import LeaseLost
 from jobqueue.queue import Queue
-from jobqueue.types import Job
+from jobqueue.types import Job, JobView
+from jobqueue.values import Duration
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,7 +59,6 @@ class AsyncQueue:
         self.counts = _in_thread(queue.counts)
         self.get = _in_thread(queue.get)
         self.list = _in_thread(queue.list)
-        self.wait = _in_thread(queue.wait)
         self.audit = _in_thread(queue.audit)
         self.close = _in_thread(queue.close)
 
@@ -79,6 +81,28 @@ class AsyncQueue:
             for job in await claiming:
                 await self._give_back(job)
             raise
+
+    async def wait(self, id: str, timeout: Duration | None = None) -> JobView | None:
+        wait, loop = self.queue.new_wait(id, timeout), asyncio.get_running_loop()
+        ended: asyncio.Future[JobView | None] = loop.create_future()
+
+        def serve() -> None:
+            try:
+                tell = partial(ended.set_result, wait.result())
+            except BaseException as error:
+                tell = partial(ended.set_exception, error)
+            with suppress(RuntimeError):  # The loop has ended: nobody waits.
+                loop.call_soon_threadsafe(lambda: ended.done() or tell())
+
+        # A thread of its own: those that all calls share are few, and waits are long.
+        threading.Thread(target=serve, name="jobqueue wait", daemon=True).start()
+        try:
+            return await ended
+        except asyncio.CancelledError:
+            wait.give_up()
+            raise
+
+    wait.__doc__ = Queue.wait.__doc__
 
     async def _give_back(self, job: Job) -> None:
         with suppress(LeaseLost):  # Swept or cancelled in this moment: then it is not ours to give back.

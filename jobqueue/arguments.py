@@ -13,7 +13,7 @@ from jobqueue import values
 from jobqueue.clock import Clock, new_id
 from jobqueue.errors import InvalidArgument
 from jobqueue.store import Filter, NewJob
-from jobqueue.types import Status
+from jobqueue.types import Job, Status
 from jobqueue.values import Duration, Json
 
 JOB_FIELDS = ("type", "payload", "priority", "scheduled_at", "delay", "max_attempts", "timeout", "unique_key")
@@ -56,6 +56,19 @@ def job_fields(item: Mapping[str, Any]) -> Mapping[str, Any]:
             f"a job has a type and may have {', '.join(JOB_FIELDS[1:])}; not {', '.join(unknown) or 'no type'}"
         )
     return item
+
+
+def require_duplicate(choice: object) -> None:
+    """Refuse anything but the two answers to a taken unique key."""
+    if choice not in ("raise", "keep"):
+        raise InvalidArgument(f"on_duplicate is 'raise' or 'keep', not {choice!r}")
+
+
+def require_claim(job: object) -> Job:
+    """``job`` if it is what dequeue gives; an id or a view shows a job, and is no claim on it."""
+    if isinstance(job, Job):
+        return job
+    raise InvalidArgument(f"a claim is the Job that dequeue returned, not {type(job).__name__}")
 
 
 def status(value: object) -> Status:

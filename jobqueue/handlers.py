@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from jobqueue import values
+from jobqueue import forks, values
 from jobqueue.errors import InvalidArgument, JobQueueError
 from jobqueue.events import End
 from jobqueue.types import Complete, Fail, Job, JsonText, Release, Settlement
@@ -149,11 +149,19 @@ def is_coroutine_function(function: Handler) -> bool:
 
 
 def attempt(function: Handler, job: Job) -> Settlement | End:
-    """Run a plain handler to its end, whatever end that is; what the job's settlement then is. Raises nothing."""
+    """Run a plain handler to its end, whatever end that is; what the job's settlement then is. Raises nothing.
+
+    A process that the handler has forked may come back here, too: it ends, for there is one outcome (W-5).
+    """
+    generation = forks.generation
     try:
         result = function(job)
     except BaseException as error:
+        if forks.generation != generation:
+            forks.end_copy(error)
         return raised(job, error)
+    if forks.generation != generation:
+        forks.end_copy(None)
     if result is None and not job.settled:
         return Complete(job)
     return returned(job, result)

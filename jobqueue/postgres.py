@@ -21,11 +21,11 @@ from psycopg.pq import TransactionStatus
 from jobqueue import postgres_schema
 from jobqueue.clock import Clock, SystemClock
 from jobqueue.errors import WrongUse
-from jobqueue.postgres_errors import CONFLICT, lost, mapped, passing
+from jobqueue.postgres_errors import CONFLICT, NOT_THERE, lost, mapped, passing
 from jobqueue.postgres_listen import Listener, NotifyWakeup
 from jobqueue.postgres_pool import Address, Pool, Session
 from jobqueue.postgres_transaction import BEGIN, Frame, MappedTransaction, PostgresTransaction
-from jobqueue.protocols import Inside, Transaction, Wakeup
+from jobqueue.protocols import BLOCK, ENDED, Inside, Transaction, Wakeup
 from jobqueue.sql import for_queue
 
 T = TypeVar("T")
@@ -82,7 +82,8 @@ class PostgresDatabase:
         self.channel = f"jobqueue:{queue}:{blake2s(self.schema.encode(), digest_size=6).hexdigest()}"
         told = (f'notify "{self.channel}"',) if notify else ()
         self.frame = Frame((BEGIN, f"set local lock_timeout = {max(1, busy_timeout_us // 1000)}"), told)
-        self._lent = Frame((BEGIN,), told)  # Locks are waited for as the role says: the transaction is the caller's.
+        # Locks are waited for as the role says: the transaction is the caller's.
+        self._lent = Frame((BEGIN, f"savepoint {BLOCK}"), told)
 
     # Opening and closing
 
@@ -148,15 +149,13 @@ class PostgresDatabase:
                 tx.roll_back()
 
     @contextmanager
-    def own_transaction(self) -> Iterator[tuple[psycopg.Connection[Any], Transaction]]:
+    def own_transaction(self) -> Iterator[tuple[psycopg.Connection[Any], Callable[[], Transaction]]]:
         self._require_usable()
         with ExitStack() as lent:
             session, tx = self._patiently(lambda: self._begun(lent))
             connection = self._inside.connection = session.connection
             try:
-                yield connection, MappedTransaction(tx, self.address.shown)
-                if connection.info.transaction_status is TransactionStatus.IDLE:
-                    raise WrongUse("the transaction was ended inside the block; leave commit and rollback to it")
+                yield connection, lambda: self._same(session, tx)
                 tx.commit()
             except BaseException:
                 if os.getpid() == self._pid:  # Never in a child that was forked inside.
@@ -171,6 +170,14 @@ class PostgresDatabase:
         tx = self.transaction(session, self._lent)
         tx.begin()
         return session, tx
+
+    def _same(self, session: Session, tx: PostgresTransaction) -> MappedTransaction:
+        """The transaction that was begun before the block, and not one that the block has begun after it."""
+        try:
+            session.cursor.execute(f"release savepoint {BLOCK}")
+        except psycopg.Error as error:
+            raise WrongUse(ENDED) if error.sqlstate in NOT_THERE else mapped(error, self.address.shown) from error
+        return MappedTransaction(tx, self.address.shown)
 
     def joined(self, connection: Any) -> JoinedDatabase:
         self._require_open()

@@ -11,6 +11,7 @@ CONFLICT = frozenset({
     "40P01",  # deadlock: somebody has to start again
     "23505",  # a unique key was taken between requeue's look and its write; started again, it sees by whom
 })  # fmt: skip
+NOT_THERE = frozenset({"25P01", "3B001"})  # no transaction, no such savepoint
 AWAY = frozenset({
     "57P01", "57P02", "57P03",  # shutting down, crashed, starting up
     "53300",  # too many connections

@@ -19,11 +19,13 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import MISSING, fields
+from functools import partial
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
+from jobqueue import forks
 from jobqueue.coroutines import CoroutineSeat, EventLoop
 from jobqueue.errors import InvalidArgument, WrongUse
 from jobqueue.events import End
@@ -98,6 +100,8 @@ class ProcessSeat:
         with suppress(OSError):  # It has died; waiting for its reply tells the same.
             self._pipe.send_bytes(_request(job))
         while (message := self._message(None)) is not None:
+            if message["of"] != _key(job):  # W-5: another claim's is no answer to this one.
+                continue
             if "settled" in message:
                 job.settled = True
             else:
@@ -185,6 +189,11 @@ def _kill(process: multiprocessing.process.BaseProcess) -> None:
     process.kill()
 
 
+def _key(job: Job) -> list[object]:
+    """What names a claim in the messages of its child."""
+    return [job.raw_id.hex(), job.fence]
+
+
 def _request(job: Job) -> bytes:
     given: dict[str, Any] = {name: getattr(job, name) for name in FIELDS}
     # Byte for byte: whether it is UTF-8 and JSON is found out beside the handler, where it ends this attempt only.
@@ -251,10 +260,14 @@ def child(pipe: Connection, source: bytes) -> None:
     while (given := requests.get()) is not None:
         given["payload_text"], given["raw_id"] = given["payload_text"].encode("latin-1"), bytes.fromhex(given["raw_id"])
         job = _Claim.__new__(_Claim)
-        job._tell = lambda: pipe.send_bytes(b'{"settled": true}')
+        job._tell = partial(_say, pipe, job, {"settled": True})
         job.__init__(**given)  # type: ignore[misc]
-        pipe.send_bytes(json.dumps(_reply(seat.run(job))).encode())
+        _say(pipe, job, _reply(seat.run(job)))
     loop.close(FAREWELL)
+
+
+def _say(pipe: Connection, job: Job, message: dict[str, Any]) -> None:
+    pipe.send_bytes(json.dumps({"of": _key(job), **message}).encode())
 
 
 def _listen(pipe: Connection, requests: SimpleQueue[dict[str, Any] | None]) -> None:
@@ -270,9 +283,7 @@ def _leave_signals_to_the_parent() -> None:
 
     Handlers that do nothing, rather than SIG_IGN, which programs that a job starts would inherit.
     """
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), lambda *_: None)
+    forks.serve_signals(("SIGINT", "SIGTERM", "SIGHUP"), lambda *_: None)
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # So that what a handler starts is killed with it.
 

@@ -64,10 +64,11 @@ class Database(Protocol):
     def wakeup(self) -> Wakeup:
         """A new watch on changes that others make to this database."""
 
-    def own_transaction(self) -> AbstractContextManager[tuple[Any, Transaction]]:
-        """A write transaction on a connection that the caller may use for its own writes: (connection, transaction).
+    def own_transaction(self) -> AbstractContextManager[tuple[Any, Callable[[], Transaction]]]:
+        """A write transaction on a connection that the caller may use for its own writes: (connection, same).
 
-        It commits when the block ends, and is rolled back when the block raises.
+        ``same()`` is that transaction for the library's own last writes, called once, at the end; WrongUse if the
+        caller has ended it. It commits when the block ends, and is rolled back when the block raises.
         """
 
 
@@ -95,6 +96,10 @@ class Wakeup(Protocol):
 
     def close(self) -> None:
         """Release what the watch holds."""
+
+
+BLOCK = "jobqueue_block"  # The savepoint that is gone once a block's transaction was ended inside the block.
+ENDED = "the transaction was ended inside the block; leave commit and rollback to it"
 
 
 class CommitUnknown(Exception):

@@ -37,12 +37,12 @@ from jobqueue.types import (
     Swept,
 )
 from jobqueue.values import Duration, Json
+from jobqueue.waiting import Wait
 
 T = TypeVar("T")
 OnDuplicate = Literal["raise", "keep"]
 CLEANUP_BATCH = 1000
 SWEEP_BATCH = 500
-SHORTEST_LOOK, LONGEST_LOOK = 0.002, 1.0  # Seconds between looks of ``wait``: after a change, while nothing changes.
 
 
 class Queue:
@@ -139,6 +139,7 @@ class Queue:
             timeout=timeout,
             unique_key=unique_key,
         )
+        arguments.require_duplicate(on_duplicate)
         taken = self._commits.write(lambda tx: store.enqueue(tx, job, alone=True), transaction)
         return values.id_text(job["id"]) if taken is None else _kept(taken, on_duplicate)
 
@@ -153,6 +154,7 @@ class Queue:
 
         Each item holds the arguments of ``enqueue`` by name: ``{"type": "resize", "payload": {...}, "priority": 5}``.
         """
+        arguments.require_duplicate(on_duplicate)
         new = [arguments.new_job(self.clock, **arguments.job_fields(item)) for item in jobs]
         taken = self._commits.write(lambda tx: _all_or_none(tx, new, on_duplicate), transaction)
         return [
@@ -220,6 +222,7 @@ class Queue:
 
     def extend(self, job: Job, lease: Duration | None = None, *, transaction: Any = None) -> datetime:
         """Renew the lease (T-7, a heartbeat); the new end of it, never an earlier one. Raises LeaseLost."""
+        arguments.require_claim(job)
         lease_us = self._lease_us(lease)
         reply = self._commits.write(lambda tx: store.extend(tx, job, lease_us, alone=True), transaction)
         if isinstance(reply, Lost):
@@ -238,13 +241,13 @@ class Queue:
         """release for several jobs in one transaction, each answered by itself."""
         return self.settle_many([Release(job, begun) for job in jobs])
 
-    def settle_many(self, settlements: Sequence[Settlement]) -> list[Reply]:
+    def settle_many(self, settlements: Iterable[Settlement]) -> list[Reply]:
         """Settle several claims, in order, in one transaction; each is answered by itself."""
-        return self.exchange(settlements, 0, None).replies
+        return self.exchange(tuple(settlements), 0, None).replies
 
-    def extend_many(self, jobs: Sequence[Job], lease: Duration | None = None) -> list[Extended | Lost]:
+    def extend_many(self, jobs: Iterable[Job], lease: Duration | None = None) -> list[Extended | Lost]:
         """extend for several jobs in one transaction, each answered by itself."""
-        lease_us = self._lease_us(lease)
+        jobs, lease_us = tuple(jobs), self._lease_us(lease)
         # One order of locks for every writer of several rows (spec §3 of the backends: deadlocks).
         ordered = sorted(range(len(jobs)), key=lambda index: jobs[index].raw_id)
 
@@ -267,21 +270,25 @@ class Queue:
         for settlement in settlements:
             if not isinstance(settlement, Complete) and settlement.delay_us is not None:
                 values.whole(settlement.delay_us, "delay_us", 0, values.MAX_DURATION)
-        if types is not None and not types:
-            raise InvalidArgument("an empty set of types claims nothing; pass None for every type")
-        name = self.worker if worker is None else worker
+        if types is not None and (not types or isinstance(types, str)):
+            raise InvalidArgument(f"types are several texts, or None for every type, not {types!r}")
+        values.whole(n, "n", 0, values.MAX_INT32)
+        name = self.worker if worker is None else values.text(worker, "worker", values.TYPE_LIMIT)
         lease = self.lease_us if lease_us is None else values.whole(lease_us, "lease_us", 1, values.MAX_DURATION)
 
         return self._commits.exchange(settlements, Claim(types, n, name, lease) if n else None)
 
     def _settle(self, settlement: Settlement, transaction: Any) -> Settled:
+        job = arguments.require_claim(settlement.job)
         if transaction is None:
             reply = self.exchange([settlement], 0, None).replies[0]
         else:
             draw = self.clock.draw()
             reply = self._commits.write(lambda tx: store.settle(tx, settlement, self.backoff, draw), transaction)
         if isinstance(reply, Lost):
-            raise _lease_lost(settlement.job)
+            raise _lease_lost(job)
+        if transaction is None:  # Otherwise nobody knows yet whether it will be committed.
+            job.settled = True
         return reply
 
     @contextmanager
@@ -290,16 +297,17 @@ class Queue:
 
         Yields a connection to the queue's database for the caller's writes. The completion (T-3) is the last
         statement; if the lease is lost, or the block raises, everything is rolled back. Queue calls inside need
-        ``transaction=``.
+        ``transaction=``. A block that commits or rolls back by itself gets WrongUse, and the job is not completed.
         """
+        arguments.require_claim(job)
         values.json_text(result, "result")  # Refused before anything is written.
         settlement, pid = Complete(job, result), os.getpid()
         try:
-            with self.database.own_transaction() as (connection, tx):
+            with self.database.own_transaction() as (connection, same):
                 yield connection
                 if os.getpid() != pid:
                     raise WrongUse("this process was forked inside completing(); only its parent can end the block")
-                if isinstance(store.settle(tx, settlement, self.backoff, 0.0), Lost):
+                if isinstance(store.settle(same(), settlement, self.backoff, 0.0), Lost):
                     raise _lease_lost(job)
         except CommitUnknown as unknown:
             self._commits.require_completed(settlement, unknown)
@@ -413,7 +421,7 @@ class Queue:
         ``progress`` is called after each batch with the number so far. Jobs that can still run are never deleted.
         """
         retention_us = values.duration(older_than, "older_than", zero=True)
-        chosen = [arguments.status(status) for status in statuses]
+        chosen = [arguments.status(status) for status in ((statuses,) if isinstance(statuses, str) else statuses)]
         if not chosen or not TERMINAL.issuperset(chosen):
             raise InvalidArgument("cleanup takes completed and dead only: other jobs can still run")
         deleted = 0
@@ -444,24 +452,14 @@ class Queue:
 
         Raises TimeoutError when ``timeout`` has passed.
         """
-        wait_us = None if timeout is None else values.duration(timeout, "timeout", zero=True)
-        deadline = None if wait_us is None else self.clock.monotonic() + wait_us / 1_000_000
-        pause = LONGEST_LOOK
-        wakeup = self.database.wakeup()
-        try:
-            while True:
-                wakeup.arm()
-                view = self.get(id)
-                if view is None or view.status in TERMINAL:
-                    return view
-                left = LONGEST_LOOK if deadline is None else deadline - self.clock.monotonic()
-                if left <= 0:
-                    raise TimeoutError(f"job {id} is still {view.status}")
-                # SQLite writes a commit, which wakes this, before it can be read: so look again soon after a change.
-                changed = wakeup.wait(min(left, pause))
-                pause = SHORTEST_LOOK if changed else min(2 * pause, LONGEST_LOOK)
-        finally:
-            wakeup.close()
+        return self.new_wait(id, timeout).result()
+
+    def new_wait(self, id: str, timeout: Duration | None = None) -> Wait:
+        """A wait that another thread may give up; ``wait`` is its ``result()``."""
+        key = values.id_bytes(id)
+        seconds = None if timeout is None else values.duration(timeout, "timeout", zero=True) / 1_000_000
+        look = partial(self.database.read, lambda tx: store.get(tx, key))
+        return Wait(look, self.database.wakeup(), self.clock, seconds)
 
     def due_in_us(self, types: Collection[str] | None = None) -> int | None:
         """Microseconds until the next job of ``types`` is due, by the database's clock; None where there is none."""
@@ -476,6 +474,7 @@ class Queue:
 
         Empty when all is well.
         """
+        values.whole(limit, "limit", 1, values.MAX_INT32)
         return self.database.read(lambda tx: store.broken_rows(tx, limit))
 
     def list(

@@ -378,7 +378,8 @@ def _log_outcomes(settlements: Sequence[Settlement], replies: Sequence[Reply]) -
         return
     for settlement, reply in zip(settlements, replies, strict=True):
         if isinstance(reply, Lost):
-            _log_job(logging.WARNING, settlement.job, "its outcome is dropped: its lease is lost")
+            why = "its lease is lost, or it was settled elsewhere"
+            _log_job(logging.WARNING, settlement.job, "its outcome is dropped: %s", why)
         elif isinstance(settlement, Complete) and reply.status is COMPLETED:
             if chatty:
                 _log_job(logging.DEBUG, settlement.job, "completed")

@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from jobqueue import filesystem
 from jobqueue.clock import Clock
 from jobqueue.errors import DatabaseUnavailable, InvalidArgument, JobQueueError, WrongUse
 from jobqueue.forks import abandon_in_children
-from jobqueue.protocols import CommitUnknown, Inside, Transaction, Wakeup
+from jobqueue.protocols import BLOCK, ENDED, CommitUnknown, Inside, Transaction, Wakeup
 from jobqueue.sql import for_queue
 from jobqueue.sqlite_schema import prepare
 from jobqueue.sqlite_transaction import SqliteTransaction
@@ -174,18 +175,18 @@ class SqliteDatabase:
                 raise self.mapped(error) from error
 
     @contextmanager
-    def own_transaction(self) -> Iterator[tuple[sqlite3.Connection, Transaction]]:
+    def own_transaction(self) -> Iterator[tuple[sqlite3.Connection, Callable[[], Transaction]]]:
         self._require_usable()
         if self.path is None:
             with self._writing, self._entered(self._writer):
-                yield self._writer, self.transaction(self._writer)
+                yield self._writer, partial(self._same, self._writer)
             return
         self._look_at_files()  # Before a new connection, which would create a new file.
         connection = self._open()
         self._lent.add(connection)
         try:
             with self._entered(connection):
-                yield connection, self.transaction(connection)
+                yield connection, partial(self._same, connection)
         finally:
             if os.getpid() == self._pid:
                 self._lent.discard(connection)
@@ -197,9 +198,8 @@ class SqliteDatabase:
         self._begin(connection)
         self._inside.connection = connection
         try:
+            connection.execute(f"savepoint {BLOCK}")
             yield
-            if not connection.in_transaction:
-                raise WrongUse("the transaction was ended inside the block; leave commit and rollback to it")
             self._commit(connection)
         except BaseException:
             if os.getpid() == self._pid and connection.in_transaction:  # Never in a child that was forked inside.
@@ -207,6 +207,14 @@ class SqliteDatabase:
             raise
         finally:
             self._inside.connection = None
+
+    def _same(self, connection: sqlite3.Connection) -> SqliteTransaction:
+        """The transaction that was begun before the block, and not one that the block has begun after it."""
+        try:
+            connection.execute(f"release {BLOCK}")
+        except sqlite3.Error as error:
+            raise WrongUse(ENDED) if _primary(error) == sqlite3.SQLITE_ERROR else self.mapped(error) from error
+        return self.transaction(connection)
 
     def joined(self, connection: Any) -> JoinedDatabase:
         self._require_open()

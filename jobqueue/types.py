@@ -51,6 +51,8 @@ class Job:
     lost: str | None = None
     """Why this claim's outcome no longer counts (lease lost, timed out, interrupted), as far as the worker knows."""
     settled: bool = False
+    """Whether complete, fail, release or completing has settled this claim; what its handler returns then counts no
+    more. A settlement with ``transaction=`` does not tell: nobody knows whether that commits."""
     _payload: Any = _UNREAD
 
     def __repr__(self) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
-from jobqueue import values
+from jobqueue import forks, values
 from jobqueue.core import Settings
 from jobqueue.coroutines import CoroutineSeat, EventLoop
 from jobqueue.errors import InvalidArgument, WrongUse
@@ -182,10 +181,8 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGINT") if hasattr(signal, name)]
-    before = {number: signal.signal(number, lambda *_: stop()) for number in numbers}
+    forks.serve_signals(("SIGTERM", "SIGINT"), lambda *_: stop())
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        forks.return_signals()

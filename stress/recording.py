@@ -146,7 +146,8 @@ class RecordingQueue(Queue):
             lambda until: [(until - EPOCH) // MICROSECOND],
         )  # fmt: skip
 
-    def extend_many(self, jobs: Sequence[Job], lease: Any = None) -> list[Extended | Lost]:
+    def extend_many(self, jobs: Iterable[Job], lease: Any = None) -> list[Extended | Lost]:
+        jobs = tuple(jobs)
         return self._recorded(
             "extend", [self._lease_us(lease), [_holder(job) for job in jobs]],
             lambda: super(RecordingQueue, self).extend_many(jobs, lease),

@@ -112,9 +112,9 @@ class Stops:
         return self.inner.joined(connection)
 
     @contextmanager
-    def own_transaction(self) -> Iterator[tuple[Any, Transaction]]:
-        with self.inner.own_transaction() as (connection, tx):
-            yield connection, _Statements(tx, self)
+    def own_transaction(self) -> Iterator[tuple[Any, Callable[[], Transaction]]]:
+        with self.inner.own_transaction() as (connection, same):
+            yield connection, lambda: _Statements(same(), self)
 
     def wakeup(self) -> Wakeup:
         return self.inner.wakeup()

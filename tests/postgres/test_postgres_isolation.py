@@ -69,8 +69,8 @@ def test_own_transactions_are_read_committed(role_url: str) -> None:
             database.write(lambda tx: tx.rows("isolation", {}, last=True)),
             database.read(lambda tx: tx.rows("isolation", {})),
         ]
-        with database.own_transaction() as (connection, tx):
-            seen += [connection.execute("show transaction_isolation").fetchall(), tx.rows("isolation", {})]
+        with database.own_transaction() as (connection, same):
+            seen += [connection.execute("show transaction_isolation").fetchall(), same().rows("isolation", {})]
     assert seen == [[("read committed",)]] * 5
 
 

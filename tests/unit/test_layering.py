@@ -20,7 +20,7 @@ LAYERS = [
     {"postgres_pool", "postgres_schema"},
     {"transitions", "events", "postgres_listen", "postgres_transaction", "sqlite_transaction"},
     {"store", "core", "handlers", "sqlite", "postgres"},
-    {"arguments", "commits", "coroutines", "threads"},
+    {"arguments", "commits", "coroutines", "threads", "waiting"},
     {"queue", "processes"},
     {"aio", "shift"},
     {"worker"},

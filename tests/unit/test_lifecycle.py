@@ -24,6 +24,7 @@ from jobqueue import (
     Release,
     Settled,
     Status,
+    WrongUse,
     status_summary,
 )
 from jobqueue.values import moment
@@ -639,3 +640,79 @@ def test_two_queues_in_one_database_do_not_share_jobs(open_queue: OpenQueue) -> 
     one.enqueue("a")
     assert two.dequeue() is None
     assert open_queue(name="order").dequeue() is not None
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["and no more", "and began another"])
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_s5_completing_refuses_a_block_that_ended_its_transaction(queue: Queue, end: str, again: bool) -> None:
+    queue.enqueue("a")
+    job = claim(queue)
+    with pytest.raises(WrongUse, match="ended inside the block"), queue.completing(job) as connection:  # noqa: PT012
+        kept = queue.enqueue("kept", transaction=connection)
+        connection.execute(end)
+        if again:
+            connection.execute("begin")
+            undone = queue.enqueue("undone", transaction=connection)
+    assert row(queue, job.id).status is Status.RUNNING
+    assert not job.settled
+    assert (queue.get(kept) is None) == (end == "rollback")
+    assert not again or queue.get(undone) is None
+    with queue.completing(job):
+        pass
+    assert row(queue, job.id).status is Status.COMPLETED
+
+
+def test_a_claim_tells_whether_it_was_settled(queue: Queue) -> None:
+    settling = (queue.complete, partial(queue.fail, error="no"), queue.release)
+    for settle in settling:
+        queue.enqueue("a")
+        job = claim(queue)
+        assert not job.settled
+        settle(job)
+        assert job.settled
+        with pytest.raises(LeaseLost):
+            settle(job)
+        queue.cancel(job.id)
+
+
+def test_s8_what_is_no_claim_is_refused(queue: Queue) -> None:
+    id = queue.enqueue("a")
+    wrong: tuple[Any, ...] = (id, queue.get(id), None)
+    for thing in wrong:
+        for call in (queue.complete, queue.release, queue.extend, partial(queue.fail, error="no")):
+            with pytest.raises(InvalidArgument, match="a claim is the Job that dequeue returned"):
+                call(thing)
+        with pytest.raises(InvalidArgument, match="a claim is"), queue.completing(thing):
+            pass
+
+
+def test_s8_the_forms_for_many_take_any_iterable(queue: Queue) -> None:
+    queue.enqueue_many([{"type": "a"}] * 3)
+    jobs = queue.dequeue_many(3)
+    assert len(queue.extend_many(job for job in jobs)) == 3
+    assert len(queue.settle_many(Complete(job) for job in jobs)) == 3
+    assert queue.cleanup(0, statuses="completed") == 3
+
+
+@pytest.mark.parametrize(
+    "bad", [{"n": -1}, {"n": 1.5}, {"n": True}, {"types": "ab"}, {"types": ()}, {"worker": ""}, {"worker": 5}], ids=str
+)
+def test_s8_an_exchange_refuses_what_a_dequeue_refuses(queue: Queue, bad: dict[str, Any]) -> None:
+    queue.enqueue_many([{"type": "a"}, {"type": "b"}])
+    with pytest.raises(InvalidArgument):
+        queue.exchange([], **{"n": 1, "types": None, **bad})
+    assert queue.counts()[Status.PENDING] == 2
+
+
+@pytest.mark.parametrize("limit", [0, -1, "x", True])
+def test_s8_an_audit_of_nothing_is_refused(queue: Queue, limit: Any) -> None:
+    with pytest.raises(InvalidArgument, match="limit"):
+        queue.audit(limit)
+
+
+def test_s8_a_mistyped_on_duplicate_is_refused_before_a_key_collides(queue: Queue) -> None:
+    wrong: Any = "ignore"
+    for call in (partial(queue.enqueue, "a"), partial(queue.enqueue_many, [{"type": "a"}])):
+        with pytest.raises(InvalidArgument, match="on_duplicate is 'raise' or 'keep', not 'ignore'"):
+            call(on_duplicate=wrong)
+    assert queue.counts()[Status.PENDING] == 0

@@ -135,6 +135,42 @@ def pid(job: Job) -> int:
     return os.getpid()
 
 
+@handlers.register("fork")
+def forking(job: Job) -> list[int | str]:
+    """Forks a copy that comes back from here too, in one way or another, and tells how that copy ended."""
+    copy = os.fork()
+    if copy == 0:
+        match job.payload:
+            case "exit":
+                sys.exit(5)
+            case "raise":
+                raise Own
+            case "wait":
+                threading.Event().wait()
+        return ["the copy's"]
+    if job.payload == "wait":
+        os.kill(copy, signal.SIGTERM)
+    return ["the handler's", os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])]
+
+
+@handlers.register("settle")
+def settling(job: Job) -> str:
+    """Settles its claim by an ordinary call, and goes on for longer than a lease."""
+    url, how, seconds = job.payload
+    with Queue.open(url) as queue:
+        match how:
+            case "complete":
+                queue.complete(job)
+            case "fail":
+                queue.fail(job, "no")
+            case "release":
+                queue.release(job)
+        threading.Event().wait(seconds)
+    with open(f"{url}.{how}", "w", encoding="ascii") as file:
+        file.write("not killed\n")
+    return "dropped"
+
+
 @handlers.register("complete")
 def completing(job: Job) -> str:
     """Completes itself in its own transaction, and goes on for longer than a lease."""

@@ -83,6 +83,37 @@ def test_n1_a_child_that_completed_its_job_itself_is_left_alone(open_live: OpenL
     assert (view.status, view.result, view.error) == (Status.COMPLETED, "by itself", None)
 
 
+@pytest.mark.parametrize(
+    ("how", "status"), [("complete", Status.COMPLETED), ("fail", Status.FAILED), ("release", Status.PENDING)]
+)
+def test_w4_a_handler_in_a_child_that_settled_its_claim_is_left_alone(
+    open_live: OpenLive, url: str, how: str, status: Status, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = open_live(lease=0.6)
+    id = queue.enqueue("settle", [url, how, 1.2], max_attempts=2)
+    with Worker(queue, jobs.handlers, mode="processes"):
+        assert _appears(Path(f"{url}.{how}"))
+    assert "dropped" not in caplog.text
+    if status is Status.COMPLETED:
+        assert ended(queue, id).result is None
+
+
+@pytest.mark.parametrize("mode", ["threads", "processes"])
+def test_w5_a_process_that_a_handler_forked_is_no_second_worker_and_answers_nothing(
+    live: Queue, url: str, mode: str
+) -> None:
+    forked = {kind: live.enqueue("fork", kind, max_attempts=1) for kind in ("exit", "return", "raise", "wait")}
+    after = live.enqueue("fork", "return", max_attempts=1)
+    with victim(url, "--lease", "30", *(["--processes"] if mode == "processes" else [])) as process:
+        heard(process, "ready")
+        results = {kind: ended(live, id).result for kind, id in forked.items()}
+        assert ended(live, after).result == ["the handler's", 0]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    codes = {"exit": 5, "return": 0, "raise": 1, "wait": -signal.SIGTERM}
+    assert results == {kind: ["the handler's", code] for kind, code in codes.items()}
+
+
 def test_w7_children_are_killed_when_the_grace_time_is_over(live: Queue, tmp_path: Path) -> None:
     told = tmp_path / "pids"
     id = live.enqueue("hang with child", str(told))

@@ -69,6 +69,7 @@ def handlers_for(point: str | None, log: str) -> Handlers:
         say("begun")
         threading.Event().wait(job.payload)
 
+    handlers.register("fork")(jobs.forking)
     return handlers
 
 
