@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jobqueue.errors import InvalidArgument
+from jobqueue.values import Duration, duration
 
 SECOND = 1_000_000
 LONGEST = 3650 * 86_400 * SECOND  # Checked at once: recording a failure must not meet a delay that cannot be stored.
@@ -27,9 +28,9 @@ class Backoff:
             )
 
     @classmethod
-    def of(cls, base: float = 5, cap: float = 3600, jitter: float = 0.1) -> Backoff:
-        """A backoff from ``base`` and ``cap`` in seconds."""
-        return cls(round(base * SECOND), round(cap * SECOND), jitter)
+    def of(cls, base: Duration = 5, cap: Duration = 3600, jitter: float = 0.1) -> Backoff:
+        """A backoff from ``base`` and ``cap`` as seconds or timedelta, like ``Backoff.of(base=1)``."""
+        return cls(duration(base, "base", zero=True), duration(cap, "cap", zero=True), jitter)
 
     def plain(self, attempts: int) -> int:
         """The delay in µs after ``attempts`` attempts, without jitter: never decreasing, never above the cap (G-11)."""

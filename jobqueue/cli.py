@@ -110,13 +110,13 @@ def _version() -> str:
 
 @contextmanager
 def _opened(db: str, name: str, *, create: bool = False, **options: Any) -> Iterator[Queue]:
-    """The queue for one command. A mistyped path must not create an empty database and report that all is well."""
+    """The queue for one command. A mistyped path or name must not create an empty queue and report that all is well."""
     if db == ":memory:":
         raise InvalidArgument("--db :memory: would end with this command; give a file or a postgresql:// URL")
     if not create and not cli_values.is_url(db) and not Path(db).exists():
-        raise InvalidArgument(f"--db {db}: there is no such file")
+        raise InvalidArgument(f"--db {without_password(db)}: there is no such file")
     try:
-        with Queue.open(db, name=name, **options) as queue:
+        with Queue.open(db, name=name, create=create, **options) as queue:
             yield queue
     except JobQueueError as error:
         shown = without_password(db)
@@ -127,6 +127,7 @@ def _opened(db: str, name: str, *, create: bool = False, **options: Any) -> Iter
 
 @app.command()
 def enqueue(
+    context: typer.Context,
     db: Db,
     type: Annotated[str | None, typer.Argument(metavar="TYPE", help="Which handler runs it.")] = None,
     payload: Annotated[
@@ -150,7 +151,10 @@ def enqueue(
     source: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="FILE|-", help="Jobs from a file instead: a JSON object of these values on each line."
+            "--from",
+            metavar="FILE|-",
+            help="Jobs from a file instead: on each line a JSON object with type, and perhaps payload, priority,"
+            " scheduled_at, delay, max_attempts, timeout, unique_key.",
         ),
     ] = None,
     queue: Name = "jobs",
@@ -162,6 +166,7 @@ def enqueue(
     if (type is None) == (source is None):
         raise InvalidArgument("give a TYPE or --from FILE, and not both")
     if source is not None:
+        _refuse_options_of_one_job(context)
         with _opened(db, queue, create=True) as opened:
             count = enqueue_file(opened, source, keep=on_duplicate == "keep")
         answer({"count": count}, as_json, f"jobs: {count}")
@@ -182,6 +187,15 @@ def enqueue(
     answer({"id": id}, as_json, id)
 
 
+def _refuse_options_of_one_job(context: typer.Context) -> None:
+    """What the lines of a file say must not be passed over in silence."""
+    options = ("payload", "priority", "delay", "at", "max_attempts", "timeout", "unique_key")
+    given = [name for name in options if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
+    if given:
+        shown = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InvalidArgument(f"{shown} is for one job; with --from each line says it for its own")
+
+
 @app.command()
 def status(
     db: Db,
@@ -194,6 +208,8 @@ def status(
     if watch and as_json:
         raise InvalidArgument("--watch has no end, so it cannot be one JSON document; leave out one of them")
     every = duration(interval, "--interval").total_seconds()
+    if not every:
+        raise InvalidArgument("--interval must be more than 0, like 1s")
     with _opened(db, queue) as opened:
         if watch:
             _watch(opened, every)
@@ -409,7 +425,7 @@ def work(
     ] = "threads",
     grace: Annotated[
         str | None,
-        typer.Option("--grace", metavar="DURATION", help="What running handlers get when the worker is stopped."),
+        typer.Option("--grace", metavar="DURATION", help="What running handlers get when the worker is stopped: 8s."),
     ] = None,
     lease: Annotated[
         str, typer.Option("--lease", metavar="DURATION", help="How long after a crash a job may be taken over.")

@@ -11,7 +11,7 @@ from typing import Any
 from jobqueue import arguments
 from jobqueue.clock import Clock
 from jobqueue.errors import InvalidArgument
-from jobqueue.values import Json
+from jobqueue.values import URL, Json
 
 UNITS = {
     "ms": timedelta(milliseconds=1),
@@ -42,6 +42,8 @@ def duration(text: str, option: str) -> timedelta:
 def instant(text: str, option: str) -> datetime:
     """An instant as ISO 8601 writes it, with its offset from UTC."""
     try:
+        if len(text) == len("2030-01-31"):
+            raise ValueError("a day has many instants")
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidArgument(f"{option} {text!r} is not an instant; write 2030-01-31T03:00Z or +01:00 for Z") from None
@@ -107,5 +109,5 @@ def without_password(url: str) -> str:
 
 
 def is_url(db: str) -> bool:
-    """Whether ``db`` names a server rather than a file."""
-    return db.startswith(("postgresql://", "postgres://"))
+    """Whether ``db`` names a server, of whatever kind, rather than a file."""
+    return URL.match(db) is not None

@@ -7,18 +7,24 @@ import os
 import sys
 from typing import Any
 
+from jobqueue.cli_show import plain
 from jobqueue.handlers import Handlers, load
 from jobqueue.queue import Queue
 from jobqueue.worker import Worker
 
 
+class _Plain(logging.Formatter):
+    """What an exception or a name says must not steer the terminal that shows it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(plain(line) for line in super().format(record).split("\n"))
+
+
 def work(queue: Queue, handlers: Handlers, *, drain: bool, verbose: bool, **options: Any) -> None:
     """Run a worker until it is stopped, or drained."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    output = logging.StreamHandler(sys.stderr)
+    output.setFormatter(_Plain("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.WARNING, handlers=[output])
     Worker(queue, handlers, **options).run(drain=drain)
 
 

@@ -25,16 +25,19 @@ class LeaseLost(JobQueueError):
 class DuplicateKey(JobQueueError):
     """Another job that is pending, running or failed holds the unique key (spec G-21).
 
-    ``holder`` is that job's id, or None where it could not be told; ``key`` is the key.
+    ``holder`` is that job's id, or None where it could not be told; ``key`` is the key; ``twice`` tells that the other
+    job is one of the same call, so that nothing was stored of either.
     """
 
-    def __init__(self, key: str, holder: str | None) -> None:
-        super().__init__(f"unique_key {key!r} is held by job {holder or '(already gone; try again)'}")
+    def __init__(self, key: str, holder: str | None, twice: bool = False) -> None:
+        held = f"held by job {holder or '(already gone; try again)'}"
+        super().__init__(f"unique_key {key!r} is {'given to two jobs of this call' if twice else held}")
         self.key = key
         self.holder = holder
+        self.twice = twice
 
-    def __reduce__(self) -> tuple[type[DuplicateKey], tuple[str, str | None]]:
-        return DuplicateKey, (self.key, self.holder)
+    def __reduce__(self) -> tuple[type[DuplicateKey], tuple[str, str | None, bool]]:
+        return DuplicateKey, (self.key, self.holder, self.twice)
 
 
 class DatabaseUnavailable(JobQueueError):
@@ -56,7 +59,7 @@ def _unavailable(message: str, transient: bool) -> DatabaseUnavailable:
 
 
 class SchemaMismatch(JobQueueError):
-    """The queue's table was made by a newer jobqueue, or a table of that name is not a queue."""
+    """The queue's table was made by a newer jobqueue, or is none of a queue, or ``create=False`` found no queue."""
 
 
 class OutcomeUnknown(JobQueueError):

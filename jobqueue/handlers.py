@@ -128,6 +128,9 @@ def load(target: str) -> Handlers:
     module, _, name = target.partition(":")
     if not module or not name:
         raise InvalidArgument(f"{target!r}: write MODULE:HANDLERS, like app:handlers")
+    if "/" in module or module.endswith(".py") or module.startswith("."):
+        named = module.removesuffix(".py").lstrip("./").replace("/", ".")
+        raise InvalidArgument(f"{target!r} names a file; name the module, as import does: {named}:{name}")
     try:
         found: Any = importlib.import_module(module)
     except Exception as error:  # Whatever the user's module raises; the line is what helps to mend it.

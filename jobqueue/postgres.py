@@ -20,7 +20,7 @@ from psycopg.pq import TransactionStatus
 
 from jobqueue import postgres_schema
 from jobqueue.clock import Clock, SystemClock
-from jobqueue.errors import WrongUse
+from jobqueue.errors import SchemaMismatch, WrongUse
 from jobqueue.postgres_errors import CONFLICT, NOT_THERE, lost, mapped, passing
 from jobqueue.postgres_listen import Listener, NotifyWakeup
 from jobqueue.postgres_pool import Address, Pool, Session
@@ -53,6 +53,7 @@ class PostgresDatabase:
         server_time: bool | None = None,
         listen: bool | str = True,
         notify: bool = True,
+        create: bool = True,
     ) -> None:
         self._clock = clock or SystemClock()
         self._server_time = isinstance(self._clock, SystemClock) if server_time is None else server_time
@@ -67,7 +68,7 @@ class PostgresDatabase:
         self._closed = False
         self._pool = Pool(self.address)
         try:
-            self.schema = self._prepared()
+            self.schema = self._prepared(create)
         except BaseException as error:
             self.close()
             if isinstance(error, psycopg.Error):
@@ -87,8 +88,8 @@ class PostgresDatabase:
 
     # Opening and closing
 
-    def _prepared(self) -> str:
-        """The schema that holds the queue, made now if there is none."""
+    def _prepared(self, create: bool) -> str:
+        """The schema that holds the queue, made now if there is none and ``create`` says so."""
         with self._pool.session() as session:
             postgres_schema.require_supported(session.connection)
             if not postgres_schema.durable(session.cursor):
@@ -98,6 +99,8 @@ class PostgresDatabase:
                     self.address,
                 )
             found = postgres_schema.find(session.cursor, self.queue)
+            if found is None and not create:
+                raise SchemaMismatch(f"{self.address} has no queue {self.queue!r}")
             if found is None:
                 with session.connection.transaction():
                     session.cursor.execute("set transaction isolation level read committed")

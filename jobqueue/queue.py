@@ -77,9 +77,10 @@ class Queue:
         synchronous: Literal["full", "normal"] = "full",
         busy_timeout: Duration = 30,
         listen: bool | str = True,
+        create: bool = True,
         clock: Clock | None = None,
     ) -> Queue:
-        """Open a queue, creating its table at the first use.
+        """Open a queue, creating its table at the first use, unless ``create`` is False: then SchemaMismatch is raised.
 
         ``url`` is the path of an SQLite file, ``:memory:``, or a ``postgresql://`` URL. ``lease`` is how long a claim
         lasts without a heartbeat. ``synchronous='normal'`` (SQLite) is faster; a power cut may then undo the last
@@ -90,7 +91,7 @@ class Queue:
         values.queue_name(name)
         clock = clock or SystemClock()
         wait_us = values.duration(busy_timeout, "busy_timeout", zero=True)
-        database = _connect(os.fspath(url), name, synchronous, wait_us, listen, clock)
+        database = _connect(os.fspath(url), name, synchronous, wait_us, listen, create, clock)
         try:
             return cls(database, name=name, lease=lease, backoff=backoff, clock=clock)
         except BaseException:
@@ -506,17 +507,24 @@ class Queue:
         return self.lease_us if lease is None else values.duration(lease, "lease")
 
 
-def _connect(url: str, name: str, synchronous: str, wait_us: int, listen: bool | str, clock: Clock) -> Database:
+def _connect(
+    url: str, name: str, synchronous: str, wait_us: int, listen: bool | str, create: bool, clock: Clock
+) -> Database:
     # Imported here, so that neither backend's driver is needed for the other.
     if url.startswith(("postgresql://", "postgres://")):
         from jobqueue.postgres import PostgresDatabase
 
-        return PostgresDatabase(url, name, busy_timeout_us=wait_us, listen=listen, clock=clock)
+        return PostgresDatabase(url, name, busy_timeout_us=wait_us, listen=listen, clock=clock, create=create)
+    scheme = values.URL.match(url)
+    if scheme:  # Not the rest of it, which may hold a password.
+        raise InvalidArgument(
+            f"a {scheme[0]} URL is not known; give the path of an SQLite file, or a postgresql:// URL"
+        )
     if listen is not True:
         raise InvalidArgument("listen= is for PostgreSQL; on SQLite workers watch the file itself")
     from jobqueue.sqlite import SqliteDatabase
 
-    return SqliteDatabase(url, name, synchronous=synchronous, busy_timeout_us=wait_us, clock=clock)
+    return SqliteDatabase(url, name, synchronous=synchronous, busy_timeout_us=wait_us, clock=clock, create=create)
 
 
 def _lease_lost(job: Job) -> LeaseLost:
@@ -534,6 +542,6 @@ def _all_or_none(tx: Transaction, new: list[NewJob], on_duplicate: OnDuplicate) 
     taken = store.enqueue_many(tx, new, alone=True)
     for held in taken:
         if held is not None and (on_duplicate == "raise" or held.holder is None):
-            stored_here = any(values.id_text(job["id"]) == held.holder for job in new)
-            raise DuplicateKey(held.key, None if stored_here else held.holder)
+            twice = any(values.id_text(job["id"]) == held.holder for job in new)
+            raise DuplicateKey(held.key, None if twice else held.holder, twice=twice)
     return taken

@@ -10,18 +10,19 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from math import inf
+from pathlib import Path
 from typing import Any, TypeVar
 
 from jobqueue import filesystem
 from jobqueue.clock import Clock
-from jobqueue.errors import DatabaseUnavailable, InvalidArgument, JobQueueError, WrongUse
+from jobqueue.errors import DatabaseUnavailable, InvalidArgument, JobQueueError, SchemaMismatch, WrongUse
 from jobqueue.forks import abandon_in_children
 from jobqueue.protocols import BLOCK, ENDED, CommitUnknown, Inside, Transaction, Wakeup
 from jobqueue.sql import for_queue
-from jobqueue.sqlite_schema import prepare
+from jobqueue.sqlite_schema import prepare, version
 from jobqueue.sqlite_transaction import SqliteTransaction
 from jobqueue.wakeup import memory_changed, wakeup_for
 
@@ -33,6 +34,10 @@ SAME_FOR = 0.001  # Seconds from one look at the files to the next: a look is a 
 SHORTEST_WAIT, LONGEST_WAIT = 0.0005, 0.01  # Seconds between two tries for the write lock.
 LEGACY_TRANSACTIONS = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which Python 3.11 does not name.
 BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+STALE = (
+    "the transaction cannot write: another connection writes now, or has written since this one read; roll it back, and"
+    " start again with BEGIN IMMEDIATE"
+)
 AWAY = {
     sqlite3.SQLITE_FULL: "the disk is full; free some space",
     sqlite3.SQLITE_IOERR: "the file cannot be read or written (I/O error)",
@@ -50,7 +55,9 @@ BROKEN = {
 class SqliteDatabase:
     """The table of one queue in an SQLite file, or in memory (protocols.Database)."""
 
-    def __init__(self, path: str, queue: str, *, synchronous: str, busy_timeout_us: int, clock: Clock) -> None:
+    def __init__(
+        self, path: str, queue: str, *, synchronous: str, busy_timeout_us: int, clock: Clock, create: bool = True
+    ) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise DatabaseUnavailable(
                 f"SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is needed", transient=False
@@ -69,6 +76,8 @@ class SqliteDatabase:
         self._writing, self._reading = threading.RLock(), threading.RLock()
         self._closed = False
         self._refuse_network_files()
+        if not create:
+            self._require_there()
         self._writer = self._open()
         self._reader = self._writer
         try:
@@ -113,6 +122,18 @@ class SqliteDatabase:
                 " use a local disk, or PostgreSQL",
                 transient=False,
             )
+
+    def _require_there(self) -> None:
+        """Look without leaving a trace: not even a file, or another journal mode."""
+        found = None
+        if self.path is not None and os.path.exists(self.path):
+            try:
+                with closing(sqlite3.connect(f"{Path(self.path).as_uri()}?mode=rw", timeout=0, uri=True)) as connection:
+                    found = self._patiently(lambda queue: version(connection, queue), self.queue)
+            except sqlite3.Error as error:
+                raise self.mapped(error) from error
+        if found is None:
+            raise SchemaMismatch(f"{self.path or ':memory:'} has no queue {self.queue!r}")
 
     def _open(self) -> sqlite3.Connection:
         try:
@@ -302,7 +323,8 @@ class SqliteDatabase:
         code, where = _primary(error), self.path or ":memory:"
         if code in BUSY:
             return DatabaseUnavailable(
-                f"{where} stayed locked for {self._busy_timeout:g} s; another process holds a write transaction",
+                f"{where} stayed locked for {self._busy_timeout:g} s; another process holds a write transaction,"
+                " or another connection of this one (then pass it as transaction=)",
                 transient=True,
             )
         if code in AWAY:
@@ -322,16 +344,20 @@ class JoinedDatabase:
 
     def __init__(self, home: SqliteDatabase, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._path = home.path
         self._transaction = home.transaction
         self._mapped = home.mapped
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         try:
-            if not self._connection.in_transaction:
-                self._begin()
             with self._plain():
+                self._require_attached()
+                if not self._connection.in_transaction:
+                    self._begin()
                 return self._all_or_nothing(work)
         except sqlite3.Error as error:
+            if _primary(error) in BUSY:
+                raise DatabaseUnavailable(STALE, transient=True) from error
             raise self._mapped(error) from error
 
     @contextmanager
@@ -344,6 +370,14 @@ class JoinedDatabase:
             yield
         finally:
             connection.row_factory, connection.text_factory = rows, text
+
+    def _require_attached(self) -> None:
+        """What goes through a connection to another file would be stored there, or nowhere."""
+        files = [file for _, _, file in self._connection.execute("pragma database_list")]
+        if self._path is not None and all(
+            filesystem.identity(file) != filesystem.identity(self._path) for file in files
+        ):
+            raise WrongUse(f"the connection of transaction= is not one to {self._path}")
 
     def _begin(self) -> None:
         # Python's own implicit BEGIN does not cover every statement (WITH … INSERT), so it is not relied upon.

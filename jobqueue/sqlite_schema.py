@@ -16,7 +16,7 @@ def prepare(connection: sqlite3.Connection, queue: str, schema: str) -> None:
 
     Safe when many processes start at once.
     """
-    found = _version(connection, queue)
+    found = version(connection, queue)
     if found == VERSION:
         # On a read-only file BEGIN IMMEDIATE merely reads. This says so, though it changes no row.
         connection.execute("update jobqueue_schema set version = version where false")
@@ -38,7 +38,8 @@ def prepare(connection: sqlite3.Connection, queue: str, schema: str) -> None:
     connection.execute("insert into jobqueue_schema values (?, ?)", (queue, VERSION))
 
 
-def _version(connection: sqlite3.Connection, queue: str) -> int | None:
+def version(connection: sqlite3.Connection, queue: str) -> int | None:
+    """The version of the queue's table; None if there is no such queue."""
     if not connection.execute("select 1 from sqlite_schema where name = 'jobqueue_schema'").fetchone():
         return None
     row = connection.execute("select version from jobqueue_schema where queue = ?", (queue,)).fetchone()

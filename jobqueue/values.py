@@ -24,6 +24,7 @@ JSON_LIMIT = 100_000_000  # Characters: a row with two such values is within wha
 TYPE_LIMIT = 200
 KEY_LIMIT = 500
 QUEUE_NAME = re.compile(r"(?!sqlite_|jobqueue_)[a-z_][a-z0-9_]{0,39}", re.ASCII)
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 NUL = "\\u0000"  # As JSON shows it; but so it shows other text, too.
 CONTAINERS = (dict, list, tuple)

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from jobqueue import Queue, Status
+from jobqueue import Queue, SchemaMismatch, Status
 from jobqueue.cli import app
 from tests.cli.conftest import Cli
 from tests.clock import ManualClock
@@ -105,6 +106,7 @@ def test_a_taken_key_is_a_failed_outcome_and_can_be_kept(cli: Cli) -> None:
         ["a", "--delay", "1s", "--at", "2030-01-01T00:00Z"],
         ["a", "--at", "2030-01-01T00:00"],
         ["a", "--at", "tomorrow"],
+        ["a", "--at", "2030-01-01"],
         ["a", "--max-attempts", "0"],
         ["a", "--timeout", "0"],
         ["a", "--on-duplicate", "replace"],
@@ -122,6 +124,23 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_stored(cli: Cli, queue: Q
 
 
 # enqueue --from
+
+
+@pytest.mark.parametrize(
+    "option",
+    [["--payload", "5"], ["--priority", "7"], ["--delay", "5m"], ["--at", "2030-01-31T03:00Z"], ["--max-attempts", "9"],
+     ["--timeout", "1s"], ["--unique-key", "k"]],
+    ids=lambda option: option[0],
+)  # fmt: skip
+def test_what_is_said_for_one_job_is_not_passed_over_for_a_file(
+    cli: Cli, queue: Queue, tmp_path: Path, option: list[str]
+) -> None:
+    file = tmp_path / "jobs.jsonl"
+    file.write_text('{"type": "a"}\n')
+    answer = cli("enqueue", "--from", str(file), *option)
+    assert answer.code == 2
+    assert f"{option[0]} is for one job" in answer.complaint
+    assert sum(queue.counts().values()) == 0
 
 
 def test_a_file_is_stored_whole_and_in_order(cli: Cli, queue: Queue, tmp_path: Path) -> None:
@@ -559,3 +578,51 @@ def test_without_a_command_the_help_is_shown_and_an_unknown_one_is_refused(bare_
     assert "Commands:" in bare_cli().out
     assert bare_cli("--version").out.startswith("jobqueue ")
     assert bare_cli("frobnicate").code == 2
+
+
+# Names that are mistyped
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["status"], ["list"], ["show", NOBODY], ["audit"], ["cleanup", "--older-than", "1d"],
+     ["cancel", "--all-matching", "--yes"], ["requeue", "--all-matching", "--yes"], ["sweep", "--now"]],
+    ids=lambda command: command[0],
+)  # fmt: skip
+def test_a_mistyped_queue_is_told_and_not_created(cli: Cli, queue: Queue, url: str, command: list[str]) -> None:
+    for _ in range(2):
+        answer = cli(*command, "--queue", "nosuch")
+        assert answer.code == 1
+        assert "has no queue 'nosuch'" in answer.err
+    with pytest.raises(SchemaMismatch, match="has no queue 'nosuch'"):
+        Queue.open(url, name="nosuch", create=False)
+
+
+def test_a_look_at_another_programs_database_leaves_no_trace(bare_cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("create table theirs (x)")
+        connection.commit()
+    before = path.read_bytes()
+    answer = bare_cli("status", "--db", str(path))
+    assert answer.code == 1
+    assert "has no queue 'jobs'" in answer.complaint
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("url", ["mysql://u:secret@host/d", "sqlite:///app.db", "postgresql+psycopg://u:secret@host/d"])
+def test_a_url_of_another_kind_is_refused_without_its_password(
+    bare_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in (["status"], ["enqueue", "a"]):
+        answer = bare_cli(*command, "--db", url)
+        assert answer.code == 2
+        assert f"a {url.partition('//')[0]}// URL is not known" in answer.complaint
+        assert "secret" not in answer.complaint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_watch_needs_an_interval(cli: Cli, queue: Queue) -> None:
+    assert "--interval must be more than 0" in cli("status", "--watch", "--interval", "0").complaint

@@ -29,6 +29,10 @@ def double(job):
 def hang(job):
     threading.Event().wait()  # For ever: only the worker's end ends it.
 
+@handlers.register("rude")
+def rude(job):
+    raise ValueError("\\x1b[2Jgone")
+
 def any_type(job):
     return job.type
 """
@@ -90,6 +94,14 @@ def test_verbose_logs_each_job_and_never_its_payload(place: Path) -> None:
     assert b"9422" not in err
 
 
+def test_what_a_handler_raises_does_not_steer_the_terminal(place: Path) -> None:
+    with Queue.open(place / "q.db") as queue:
+        queue.enqueue("rude", max_attempts=1)
+    _, _, err = finish(start(place, "app:handlers", "--drain"))
+    assert b"\\x1b[2J" in err
+    assert b"\x1b" not in err
+
+
 def test_sigterm_gives_running_jobs_back_and_ends_well(place: Path) -> None:
     with Queue.open(place / "q.db") as queue:
         id = queue.enqueue("hang")
@@ -113,6 +125,8 @@ def test_sigterm_gives_running_jobs_back_and_ends_well(place: Path) -> None:
         (["app"], b"MODULE:HANDLERS"),
         ([":handlers"], b"MODULE:HANDLERS"),
         (["there.is.no:handlers"], b"there"),
+        (["app.py:handlers"], b"name the module, as import does: app:handlers"),
+        (["./app:handlers"], b"name the module, as import does: app:handlers"),
         (["broken:handlers"], b"broken.py, line 3"),
         (["app:absent"], b"absent"),
         (["app:number"], b"17"),

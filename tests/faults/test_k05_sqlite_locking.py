@@ -267,7 +267,7 @@ def test_b61_a_stale_snapshot_of_the_callers_own_transaction_is_told_at_once(pat
         connection.execute("begin")
         connection.execute("select * from orders").fetchall()
         queue.enqueue("meanwhile")
-        with pytest.raises(DatabaseUnavailable) as raised:
+        with pytest.raises(DatabaseUnavailable, match="roll it back, and start again with BEGIN IMMEDIATE") as raised:
             queue.enqueue("t", transaction=connection)
         assert raised.value.transient
         assert connection.in_transaction
@@ -275,6 +275,27 @@ def test_b61_a_stale_snapshot_of_the_callers_own_transaction_is_told_at_once(pat
         queue.enqueue("t", transaction=connection)
         connection.commit()
         assert len(queue.list()) == 2
+
+
+@pytest.mark.parametrize("has_a_queue", [False, True])
+def test_what_goes_through_a_connection_to_another_file_is_refused(path: str, has_a_queue: bool) -> None:
+    other = f"{path}.other"
+    with Queue.open(path) as queue, closing(sqlite3.connect(other)) as connection:
+        if has_a_queue:
+            Queue.open(other).close()
+        connection.row_factory = sqlite3.Row
+        with pytest.raises(WrongUse, match="is not one to"):
+            queue.enqueue("t", transaction=connection)
+        assert not connection.in_transaction
+        if not has_a_queue:  # The table is found where the file is attached, under whatever name.
+            connection.execute("attach ? as queues", (path,))
+            queue.enqueue("t", transaction=connection)
+            connection.commit()
+    os.symlink(path, f"{path}.link")
+    with Queue.open(path) as queue, closing(sqlite3.connect(f"{path}.link")) as connection:
+        queue.enqueue("t", transaction=connection)
+        connection.commit()
+        assert len(queue.list()) == 2 - has_a_queue
 
 
 def test_b106_no_read_of_ours_holds_up_the_checkpoint(path: str, hire: Hire) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +56,16 @@ def test_s8_a_backoff_is_given_in_seconds_and_checked() -> None:
     assert Backoff.of(base=0.5, cap=60, jitter=0) == Backoff(base_us=500_000, cap_us=60_000_000, jitter=0)
     assert Backoff.of() == Backoff()
     assert Backoff.of(base=0).plain(7) == 0  # Retry at once.
-    for bad in ({"base": -1}, {"cap": -1}, {"cap": 1e12}, {"jitter": -0.1}, {"jitter": 1.1}, {"jitter": float("nan")}):
+    assert Backoff.of(timedelta(minutes=1)).base_us == 60 * SECOND
+    wrong: tuple[dict[str, Any], ...] = ({"base": "x"}, {"cap": float("nan")}, {"base": None})
+    for bad in (
+        *wrong,
+        {"base": -1},
+        {"cap": -1},
+        {"cap": 1e12},
+        {"jitter": -0.1},
+        {"jitter": 1.1},
+        {"jitter": float("nan")},
+    ):
         with pytest.raises(InvalidArgument):
             Backoff.of(**bad)

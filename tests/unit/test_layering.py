@@ -15,8 +15,8 @@ MODULES = sorted(path.relative_to(PACKAGE).with_suffix("").as_posix() for path i
 # A module may import those of the lines above its own, and no others.
 LAYERS = [
     {"errors", "clock", "protocols", "filesystem", "forks", "sql/__init__"},
-    {"values", "backoff", "sqlite_schema", "wakeup", "alarms", "postgres_errors"},
-    {"types", "postgres_values"},
+    {"values", "sqlite_schema", "wakeup", "alarms", "postgres_errors"},
+    {"types", "backoff", "postgres_values"},
     {"postgres_pool", "postgres_schema"},
     {"transitions", "events", "postgres_listen", "postgres_transaction", "sqlite_transaction"},
     {"store", "core", "handlers", "sqlite", "postgres"},

@@ -78,8 +78,10 @@ def test_t1_enqueue_many_is_all_or_nothing(queue: Queue) -> None:
         queue.enqueue_many(items)
     with pytest.raises(InvalidArgument, match="colour"):
         queue.enqueue_many([{"type": "a"}, {"type": "a", "colour": "red"}])
-    with pytest.raises(DuplicateKey):
+    with pytest.raises(DuplicateKey, match="unique_key 'k' is given to two jobs of this call") as raised:
         queue.enqueue_many([{"type": "a"}, {"type": "a", "unique_key": "k"}, {"type": "a", "unique_key": "k"}])
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (str(again), again.key, again.holder, again.twice) == (str(raised.value), "k", None, True)
     assert sum(queue.counts().values()) == 0
 
 
